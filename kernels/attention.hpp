@@ -4,12 +4,11 @@
 //   dV = P^T dOut    dP = dOut v^T    dS = P (dP - D), D: each row's dot product of dOut and out
 //   dQ = dS k / sqrt(dim)      dK = dS^T q / sqrt(dim)
 //
-// With causal attention, row i of S ends at column i. The forward pass does not store P. To save
-// memory traffic, the backward pass recomputes P from each row's maximum and sum (two floats
-// instead of `tokens`), as FlashAttention does (Dao et al., 2022).
+// With causal attention, row i of S ends at column i. The forward pass does not store P. The
+// backward pass recomputes it from each row's maximum and sum (two floats instead of `tokens`), as
+// in FlashAttention (Dao et al., 2022).
 //
-// q, k and v may have any strides, e.g. interleaved in the (batch, tokens, 3 * channels) result of
-// a single Linear layer, so that no transposed copies are needed.
+// q, k and v may have any strides, e.g. interleaved in the result of a single Linear layer.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +37,6 @@ struct Heads {
 struct AttentionShape {
   std::int64_t batch = 0, heads = 0, tokens = 0, dim = 0;
   bool causal = false;
-  // Number of rows of scores, one per (batch, head, token).
   [[nodiscard]] constexpr std::int64_t rows() const { return batch * heads * tokens; }
 };
 
@@ -58,7 +56,7 @@ struct AttentionSaved {
 constexpr std::int64_t kByShape = -1;
 template <class T>
 void look(Operands& o, const Heads<T>& /*heads*/) {
-  o.add<T>(kByShape);  // look() of AttentionShape, the last argument, sets it
+  o.add<T>(kByShape);  // the size is set by look() of AttentionShape, the last argument
 }
 template <class T>
 void look(Operands& o, const AttentionSaved<T>& saved) {
@@ -93,8 +91,8 @@ using AttentionBackwardFn = void(Heads<const T> dout, const AttentionSaved<T>& s
                                  Heads<T> dk, Heads<T> dv, const AttentionShape& shape);
 RINGSMITH_KERNEL(attention_backward, AttentionBackwardFn)
 
-// Attention on tensor cores: operands and results are bf16, sums and statistics are float. If
-// has_attention_bf16() is false, or on the CPU, the caller widens the operands to float.
+// Attention on tensor cores: operands and results are bf16, sums and statistics are float. On the
+// CPU, or if has_attention_bf16() is false, the caller widens the operands to float.
 struct AttentionBf16Saved {
   Heads<const bf16> q, k, v, out;
   std::span<const RowStatistic<float>> statistics;

@@ -24,10 +24,8 @@ struct BatchNormShape {
   [[nodiscard]] constexpr std::int64_t per_channel() const { return n * pixels; }
 };
 
-// Spans over channels have c elements.
-
-// Computes the mean of every channel and the sum of squared deviations from it. n * pixels must be
-// at least 1.
+// Computes each channel's mean and its sum of squared deviations. n * pixels must be at least 1.
+// Spans over channels have c elements, here and below.
 template <class T>
 using BatchStatsFn = void(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
                           std::span<T> squares);
@@ -39,8 +37,8 @@ using BatchNormFn = void(const BatchNormShape& s, std::span<const T> x, std::spa
                          std::span<const T> bias, std::span<T> y);
 RINGSMITH_KERNEL(batch_norm, BatchNormFn)
 
-// Overwrites dx, dweight and dbias. batch_statistics: mean and inv_std were computed from this x
-// (training), so the gradient also flows through them.
+// Overwrites dx, dweight and dbias. batch_statistics: mean and inv_std depend on x (training), so
+// the gradient also flows through them.
 template <class T>
 using BatchNormGradFn = void(const BatchNormShape& s, std::span<const T> dy, std::span<const T> x,
                              std::span<const T> mean, std::span<const T> inv_std,
@@ -51,8 +49,7 @@ RINGSMITH_KERNEL(batch_norm_grad, BatchNormGradFn)
 // running = (1 - momentum) running + momentum batch, for both the mean and the variance. The batch
 // variance has divisor count - 1. As in PyTorch, the mean is updated in T and the variance in
 // double. Unlike in PyTorch, a channel whose batch statistics are not finite keeps its running
-// statistics, because the step is skipped or the loss is NaN anyway, and an infinity would never
-// leave the average.
+// statistics, because an infinity would never leave the average.
 template <class T>
 using UpdateRunningFn = void(std::span<T> running_mean, std::span<T> running_var,
                              std::span<const T> mean, std::span<const T> squares, double count,

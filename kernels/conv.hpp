@@ -3,8 +3,8 @@
 //   y[n][o][i][j] = b[o] + sum over (c, kh, kw) of  x[n][c][i*sh - ph + kh*dh][j*sw - pw + kw*dw]
 //                                                 * w[o][c][kh][kw]
 //
-// A pixel outside the image is zero, and c runs over the channels of o's group. The two backward
-// products are the same triple sum with the roles of x, w and y exchanged.
+// Padding is zero, and c runs over the channels of o's group. The two backward products are the
+// same triple sum with the roles of x, w and y exchanged.
 //
 // The oracle (kernels/cpu/conv.cpp) runs these loops in the order of PyTorch's scalar build. For y,
 // each sum starts from the bias and adds in ascending (c, kh, kw). dw is the sum, in order, of one
@@ -12,8 +12,7 @@
 // channels of a column entry, then adds column entries in ascending (kh, kw). db is the sum, in
 // order, of one contiguous_sum (cpu/cascade.hpp) per sample.
 //
-// The fast version (kernels/cpu/fast/conv.cpp) uses matrix products that read their columns from
-// the image.
+// The fast version: kernels/cpu/fast/conv.cpp.
 #pragma once
 
 #include <cstdint>

@@ -14,8 +14,7 @@ namespace ringsmith::kernels {
 template <class T>
 constexpr bool kIsHalf = std::is_same_v<T, f16> || std::is_same_v<T, bf16>;
 
-// Converts one element. The 16-bit types are converted through float. Conversion to bool tests for
-// nonzero.
+// The 16-bit types are converted through float. Conversion to bool yields s != 0.
 template <class D, class S>
 constexpr D convert(S s) {
   if constexpr (std::is_same_v<D, S>)
@@ -34,7 +33,6 @@ namespace cpu {
 
 using kernels::convert;
 
-// out and in have the same sizes.
 template <class D, class S>
 void copy(View<D> out, View<const S> in);
 
@@ -56,7 +54,7 @@ void fill(View<T> out, T value);
 RINGSMITH_ON_DEVICE(copy)
 RINGSMITH_ON_DEVICE(fill)
 
-// At the end of a source file: instantiates copy and fill for every pair of dtypes.
+// Instantiates copy and fill for every pair of dtypes.
 #define RINGSMITH_COPY_TO(D)                                              \
   template void copy<D, float>(View<D>, View<const float>);               \
   template void copy<D, f16>(View<D>, View<const f16>);                   \

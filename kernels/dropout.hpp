@@ -1,15 +1,13 @@
-// Dropout masks, drawn so that each element can be computed independently of the others.
-//
-// PyTorch's CPU generator is one long sequence, so element i can be drawn only after the i elements
-// before it. A counter-based generator has no such order: Philox-4x32-10 (Salmon et al., "Parallel
-// random numbers: as easy as 1, 2, 3", 2011) turns (seed, position) into four words by ten rounds
-// of multiplications and xors.
+// Dropout masks. PyTorch's CPU generator is one long sequence, so element i can be drawn only after
+// the i elements before it. A counter-based generator computes each element independently:
+// Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) turns (seed,
+// position) into four words by ten rounds of multiplications and xors.
 //
 //   element i  ->  counter offset + i / 4  ->  philox(seed, counter)  ->  word i % 4
 //   keep[i] = word < keep_probability 2^32
 //
 // The comparison is on integers, so a mask has the same bits on every device and with any number of
-// threads. The next call continues at offset + (n + 3) / 4.
+// threads. The next mask starts at offset + (n + 3) / 4.
 #pragma once
 
 #include <array>
@@ -20,7 +18,7 @@
 
 namespace ringsmith::kernels {
 
-// Position in a generator's stream at which a mask begins.
+// The position in a generator's stream at which a mask starts.
 struct PhiloxState {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;  // in blocks of four words
@@ -52,7 +50,6 @@ constexpr std::uint64_t keep_below(double keep_probability) {
   return static_cast<std::uint64_t>(keep_probability * 4294967296.0);
 }
 
-// Number of blocks that a mask of n elements consumes.
 constexpr std::uint64_t philox_blocks(std::uint64_t n) { return (n + 3) / 4; }
 
 // keep_probability is in [0, 1].

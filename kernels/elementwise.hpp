@@ -65,8 +65,7 @@ RINGSMITH_KERNEL(binary, BinaryFn)
 RINGSMITH_KERNEL(scalar, ScalarFn)
 
 // masked_fill: mask ? value : x
-// masked_scale: mask ? x * value : x * 0. A kept infinity stays infinite, a dropped infinity
-// becomes NaN, as in PyTorch.
+// masked_scale: mask ? x * value : x * 0. As in PyTorch, a dropped infinity becomes NaN.
 template <class T>
 using MaskedFn = void(View<T> out, View<const T> x, View<const bool> mask, T value);
 RINGSMITH_KERNEL(masked_fill, MaskedFn)

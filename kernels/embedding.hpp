@@ -19,15 +19,15 @@ CheckIndicesFn check_indices;
 }
 RINGSMITH_ON_DEVICE(check_indices)
 
-// out[i] = weight[index[i]], in rows of `dim` elements. On a device an index outside the table
-// yields NaN.
+// out[i] = weight[index[i]], in rows of `dim` elements. On a device, NaN if the index is outside
+// the table.
 template <class T>
 using EmbeddingFn = void(std::span<const T> weight, std::int64_t dim,
                          std::span<const std::int64_t> index, std::span<T> out);
 RINGSMITH_KERNEL(embedding, EmbeddingFn)
 
-// dweight[index[i]] += dy[i]. Adds in the order of i. On a device, more than 64 indices are added
-// in another fixed order (kernels/cuda/embedding.cu). Adds to the contents of dweight.
+// dweight[index[i]] += dy[i], in the order of i. On a device, more than 64 indices are added in
+// another fixed order (kernels/cuda/embedding.cu).
 template <class T>
 using EmbeddingBackwardFn = void(std::span<const T> dy, std::int64_t dim,
                                  std::span<const std::int64_t> index, std::span<T> dweight);

@@ -5,8 +5,8 @@
 //   dx = rstd (g - avg(g) - xhat avg(g xhat))      dweight = sum over rows of dy xhat
 //                                                  dbias   = sum over rows of dy
 //
-// The variance is the biased one (divided by the row length). It is computed in a second pass from
-// the deviations from the mean, because E[x^2] - E[x]^2 would cancel.
+// var is the biased variance (divided by the row length), computed in a second pass from the
+// deviations from the mean, because E[x^2] - E[x]^2 would cancel.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,8 @@ using LayerNormBackwardFn = void(std::span<const T> dy, std::span<const T> x,
                                  std::span<T> dbias);
 RINGSMITH_KERNEL(layer_norm_backward, LayerNormBackwardFn)
 
-// A layer_norm fused with the residual addition before it, as in a transformer: sum = x + residual,
-// y = norm of sum. On a device the bits are the same as from an addition and a layer_norm, but sum
-// is not read again.
+// A fused residual addition and layer_norm: sum = x + residual, y = norm of sum. On a device the
+// bits are the same as from two separate kernels, but sum is not read again.
 template <class T>
 using AddLayerNormFn = void(std::span<const T> x, std::span<const T> residual,
                             std::span<const T> weight, std::span<const T> bias, double eps,

@@ -31,7 +31,7 @@ using kernels::Targets;
 
 // Throws a UsageError that names the operation, the row and the value of the first target out of
 // range. On a device the error is thrown later, at the host's next check
-// (runtime/device/findings.hpp). Until then the losses of such rows are NaN.
+// (runtime/device/findings.hpp), and the losses of such rows are NaN.
 using CheckTargetsFn = void(const char* op, const Targets& targets);
 namespace cpu {
 CheckTargetsFn check_targets;
@@ -61,7 +61,7 @@ using NllBackwardFn = void(const Targets& targets, std::span<const T> row_grad,
                            std::span<T> dlog_probs);
 RINGSMITH_KERNEL(nll_backward, NllBackwardFn)
 
-// The same through log_softmax: computes the gradient with respect to the logits.
+// The gradient with respect to the logits, i.e. nll_backward followed by log_softmax_backward.
 template <class T>
 using CrossEntropyBackwardFn = void(std::span<const T> log_probs, const Targets& targets,
                                     std::span<const T> row_grad, std::span<T> dx);

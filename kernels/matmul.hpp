@@ -4,9 +4,9 @@
 //   dx = dy w           dw = dy^T x          db = column sums of dy
 //
 // A Matrix has both strides, so a transpose only swaps them, and a batch of rows of a larger tensor
-// needs no copy. In the oracle every element of a product is one sum over k in ascending order that
-// rounds each product and each addition. The fast version is a chain of fused multiply-adds in the
-// same order (cpu/fast/gemm.cpp), or OpenBLAS (kernels::set_products).
+// needs no copy. In the oracle, every element of a product is one sum over ascending k that rounds
+// each product and each addition. The fast version is a chain of fused multiply-adds in the same
+// order (cpu/fast/gemm.cpp), or OpenBLAS (kernels::set_products).
 //
 // Products of f16 and bf16 operands are accumulated in float, in which each product is exact. Each
 // element of the result is rounded to 16 bits once, at the end.
@@ -40,7 +40,6 @@ constexpr Matrix<T> row_major(T* data, std::int64_t rows, std::int64_t cols) {
   return {data, rows, cols, cols, 1};
 }
 
-// Whether a result replaces the contents of its destination or is added to them.
 enum class Store : std::uint8_t { replace, add };
 
 // A batch of products. a, b, c: distance from one matrix to the next in each operand, in elements.
@@ -66,13 +65,12 @@ using kernels::Matrix, kernels::row_major, kernels::Store;
 // c = a b, or c += a b. c must not overlap a or b.
 template <class T>
 void matmul(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, Store store = Store::replace);
-// The same for every product of a batch, whose first matrices are a, b and c. The results must not
-// overlap.
+// Computes matmul() for every product of a batch, whose first matrices are a, b and c. The results
+// must not overlap.
 template <class T>
 void matmul_batch(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const Batch& batch,
                   Store store = Store::replace);
-// Stores the sum of column c of x in sums[c], or adds it, e.g. for a bias gradient. The oracle adds
-// in PyTorch's order (cpu/cascade.hpp).
+// sums[c] = (or +=) the sum of column c of x. The oracle adds in PyTorch's order (cpu/cascade.hpp).
 template <class T>
 void column_sum(Matrix<const T> x, std::span<T> sums, Store store = Store::replace);
 

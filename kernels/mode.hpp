@@ -22,7 +22,7 @@ Mode parse_mode(std::string_view name);  // "fast" | "oracle", else UsageError
 // "none". Their bits depend on it, because SSE2 has no fused multiply-adds.
 [[nodiscard]] std::string_view instruction_set();
 
-// Which matrix products the fast kernels use: our own, or OpenBLAS for comparison.
+// The matrix products of the fast kernels: our own, or OpenBLAS for comparison.
 enum class Products : std::uint8_t { own, openblas };
 
 [[nodiscard]] Products products();

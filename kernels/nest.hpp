@@ -39,7 +39,6 @@ struct Nest {
   [[nodiscard]] constexpr std::size_t last() const { return static_cast<std::size_t>(dims - 1); }
 };
 
-// One run of n elements, in which operand k has stride strides[k].
 template <int N>
 Nest<N> one_run(std::int64_t n, const Offsets<N>& strides) {
   Nest<N> nest;
@@ -81,8 +80,8 @@ Nest<N> nest_of(const std::array<const Layout*, N>& operands) {
   return nest;
 }
 
-// The dimensions of a reduction, split into those that remain (operand 0 is the result, operand 1
-// the input) and those that are reduced (input only).
+// The dimensions of a reduction: those that remain (operand 0 is the result, operand 1 the input)
+// and those that are reduced (input only).
 struct ReductionNests {
   Nest<2> kept;
   Nest<1> reduced;

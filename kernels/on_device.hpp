@@ -47,7 +47,7 @@
     }                                            \
   }
 
-// The same for a kernel that is a template of float and double.
+// Defines kernels::kernel(device, args...) for a kernel that is a template of float and double.
 #define RINGSMITH_ON_DEVICE_TYPED(kernel)                                                  \
   template <class... Args>                                                                 \
   void kernel(Device device, Args&&... args) {                                             \
@@ -73,7 +73,7 @@
   }                                         \
   RINGSMITH_ON_DEVICE_TYPED(kernel)
 
-// At the end of a source file: instantiates a kernel for float and double.
+// Instantiates a kernel for float and double.
 #define RINGSMITH_FLOAT_AND_DOUBLE(kernel)        \
   template decltype(kernel<float>) kernel<float>; \
   template decltype(kernel<double>) kernel<double>;

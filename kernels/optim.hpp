@@ -2,7 +2,7 @@
 //
 // The rules are PyTorch's (torch.optim, single-tensor path). In the oracle every operation is
 // rounded separately, in the order of the formulas below, so that trajectories have PyTorch's bits.
-// The fast versions read and write each array once, so that their cost is the memory traffic.
+// The fast versions read and write each array once.
 //
 //   SGD    d = g (+ wd p);  buf = first ? d : mu buf + (1 - damp) d
 //          d = nesterov ? d + mu buf : buf;  p -= lr d
@@ -53,7 +53,7 @@ using AdamFn = void(std::span<T> p, std::span<const T> g, std::span<T> m, std::s
 RINGSMITH_KERNEL(adam, AdamFn)
 
 // One step for many parameters, which must not share memory. Either all or none have a `largest`.
-// The bits are the same as from one call per parameter, but a device needs only a few launches.
+// The bits are those of one call per parameter, but a device needs only a few launches.
 template <class T>
 struct AdamTensor {
   std::span<T> p;
@@ -75,9 +75,9 @@ void look(Operands& o, const std::span<const AdamTensor<T>>& tensors) {
   for (const std::int64_t written : {n, n, n, largest}) o.add<T>(written);
 }
 
-// Clipping by the global norm calls sum_of_squares for every gradient, clip_factor once for all
-// sums, and scale for every gradient. Results are written to memory, and the factor is read from
-// there, so that a GPU does all of it without a wait.
+// To clip by the global norm, call sum_of_squares for every gradient, clip_factor once, and scale
+// for every gradient. The sums and the factor remain in memory, so a GPU does all of it without a
+// wait.
 //
 // sum[0] = the sum of x^2, accumulated in double. NaN and inf propagate.
 template <class T>
@@ -96,14 +96,12 @@ ClipFactorFn clip_factor;
 }
 RINGSMITH_ON_DEVICE(clip_factor)
 
-// x *= factor[0]
 template <class T>
 using ScaleFn = void(std::span<T> x, std::span<const float> factor);
 RINGSMITH_KERNEL(scale, ScaleFn)
 
-// For GradScaler. g *= factor, and found[0] becomes 1 if an element is then infinite or NaN.
-// Otherwise found[0] is unchanged. factor is finite and above 0, so an infinite or NaN element
-// remains infinite or NaN.
+// For GradScaler. g *= factor, and found[0] becomes 1 if a product is infinite or NaN. Otherwise
+// found[0] is unchanged. factor is finite and above 0.
 template <class T>
 using UnscaleFn = void(std::span<T> g, float factor, std::span<std::int32_t> found);
 RINGSMITH_KERNEL(unscale, UnscaleFn)

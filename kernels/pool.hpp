@@ -3,8 +3,8 @@
 //   y[p][i][j] = max or mean of x[p][i*sh - ph .. + kh][j*sw - pw .. + kw]
 //                                                                     for each plane p = (n, c)
 //
-// Windows may extend beyond the edge by the padding. The maximum ignores the part outside. For the
-// mean that part counts as zeros, or not at all if count_include_pad is false.
+// Windows may extend into the padding, which the maximum ignores. For the mean the padding counts
+// as zeros, or not at all if count_include_pad is false.
 #pragma once
 
 #include <algorithm>
@@ -45,8 +45,8 @@ struct Pool2dShape {
 };
 
 // All arrays are contiguous. Outputs are overwritten. index[k] is the position in its plane of the
-// maximum y[k], which is the first of equal values. A NaN wins (the last one, if there are
-// several).
+// maximum y[k], which is the first of equal values. A NaN is the maximum. Of several NaNs, the
+// index is that of the last.
 template <class T>
 using MaxPool2dFn = void(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
                          std::span<std::int32_t> index);

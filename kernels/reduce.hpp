@@ -1,16 +1,15 @@
-// Reductions of several arrays to one value per element: the arithmetic of every collective.
+// Reductions of several arrays to one: the arithmetic of every collective.
 //
 //     out[i] = (...((s0[i] op s1[i]) op s2[i]) op ...)        from left to right, for every i
 //
 // Each pairwise operation rounds once to the element type (f16 and bf16 compute in float and round
-// after every addition). Therefore a sum of n arrays in one call has the same bits as n - 1 calls
-// for two arrays. A ring that adds one neighbour at a time and a direct algorithm that reads all
-// ranks in one pass agree whenever they add in the same order.
+// after every addition). Therefore one sum of n arrays has the same bits as n - 1 sums of two. A
+// ring that adds one neighbour at a time and a direct algorithm that reads all ranks in one pass
+// agree if they add in the same order.
 //
-// min and max propagate NaN from either side. Of equal values (+0 and -0) they keep the later one.
-// Integers wrap around. A scaled source contributes x * scale, rounded to the element type like the
-// result of a pairwise operation (floating types only). An average is thus the sum of contributions
-// that are scaled by 1 / world.
+// min and max propagate NaN from either side. Of equal values (+0 and -0), the later one is kept.
+// Integers wrap around. A scaled source contributes x * scale, rounded to the element type
+// (floating types only). An average is the sum of sources scaled by 1 / world.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +23,6 @@ namespace ringsmith::kernels {
 
 enum class Reduction : std::uint8_t { sum, prod, min, max };
 
-// A reduction in which raw contributions may be scaled.
 struct Arithmetic {
   Reduction reduction = Reduction::sum;
   bool scaled = false;  // every raw contribution is multiplied by `scale` before it is added
@@ -50,7 +48,7 @@ namespace cpu {
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
             std::span<std::byte* const> destinations, Elements count, double scale = 1.0);
 
-// The oracle: the same, one element at a time in the order of the formula above.
+// The oracle of reduce(), which processes one element at a time.
 void reduce_oracle(DType dtype, Reduction op, std::span<const ReduceSource> sources,
                    std::span<std::byte* const> destinations, Elements count, double scale = 1.0);
 
@@ -58,7 +56,7 @@ void reduce_oracle(DType dtype, Reduction op, std::span<const ReduceSource> sour
 
 // Queued on the current device and stream, with the same bits as cpu::reduce. The pointers must be
 // memory that the device can access: its own, a peer's, or pinned host memory. The arrays to which
-// the spans refer are host memory and may be freed when the call returns.
+// the spans refer may be freed when the call returns.
 namespace cuda {
 
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,

@@ -25,10 +25,10 @@ using kernels::Reduced;
 
 // out = the sum of x over the dimensions in which out has stride 0 (0 if there is nothing to add).
 //
-// If the reduced elements are one run in memory, the oracle uses PyTorch's order in
-// cpu/cascade.hpp: contiguous_sum for a contiguous run, column_sums for columns of a matrix,
-// otherwise row_sum. If there are several runs, it sums each run this way and adds the results in
-// memory order.
+// The oracle adds in PyTorch's order (cpu/cascade.hpp). If the reduced elements are one run in
+// memory: contiguous_sum for a contiguous run, column_sums for columns of a matrix, otherwise
+// row_sum. If there are several runs, it sums each run this way and adds the results in memory
+// order.
 template <class T>
 using SumFn = void(View<T> out, View<const T> x);
 RINGSMITH_KERNEL(sum, SumFn)

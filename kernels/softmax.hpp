@@ -5,9 +5,9 @@
 //   log_softmax  y_j = x_j - m - log S
 //                dx_j = dy_j - exp(y_j) sum dy
 //
-// Subtracting the maximum keeps exp() in range for every x. A slice of only -inf yields NaN, as in
-// PyTorch, and so does any slice that contains a NaN. The oracle sums in PyTorch's order
-// (cpu/cascade.hpp, lane_sum).
+// Subtracting the maximum keeps exp() in range. A slice of only -inf yields NaN, as in PyTorch, and
+// so does a slice that contains a NaN. The oracle sums in PyTorch's order (cpu/cascade.hpp,
+// lane_sum).
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 
 namespace ringsmith::kernels {
 
-// A contiguous tensor seen as (outer, n, inner), with the softmax running over n. inner is 1 for
-// the last dimension.
+// A contiguous tensor seen as (outer, n, inner). The softmax runs over n. inner is 1 for the last
+// dimension.
 struct Slices {
   std::int64_t outer = 1, n = 0, inner = 1;
 };

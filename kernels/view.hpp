@@ -15,7 +15,6 @@ namespace ringsmith::kernels {
 
 constexpr int kMaxDims = 8;
 
-// Sizes and strides of up to kMaxDims dimensions, in elements.
 struct Layout {
   int dims = 0;
   std::array<std::int64_t, kMaxDims> sizes{};

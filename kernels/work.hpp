@@ -3,11 +3,11 @@
 //   matmul (m, k) (k, n)   2 m k n                  a multiplication and an addition for each pair
 //   layer_norm             8 for each element       kRules in kernels/cpu/work.cpp has the others
 //
-// An addition, a multiplication, a division, a comparison and a call of exp, log, tanh or sqrt
-// count as one operation each. Bytes are the sizes of all operands, counted twice for an operand
-// that is read and written, i.e. the least traffic without caches. If a kernel selects rows of a
-// table (embedding), only these rows count. Used by the profiler (runtime/device/profiler.hpp), off
-// the hot path.
+// Each addition, multiplication, division, comparison and call of exp, log, tanh or sqrt counts as
+// one operation. Bytes are the sizes of all operands, counted twice for an operand that is read and
+// written, i.e. the least traffic without caches. If a kernel selects rows or elements of an
+// operand (embedding, nll_rows), only these count. Used by the profiler
+// (runtime/device/profiler.hpp), off the hot path.
 //
 // Every argument type that contributes to the work has an overload of look().
 #pragma once
@@ -28,7 +28,6 @@ struct Operand {
   bool written = false;
 };
 
-// Collected from a kernel's arguments by look().
 struct Operands {
   static constexpr std::size_t kMost = 12;
   std::array<Operand, kMost> all{};
@@ -37,7 +36,7 @@ struct Operands {
   double inner = 0;    // number of terms of each sum or maximum
   double pairs = 0;    // multiplications of a product, 0 for other kernels
   double times = 1;    // number of problems of this kind in a batch
-  int function = 0;    // of an element-wise kernel: the value of its enumerator
+  int function = 0;    // element-wise kernels: the Unary, Binary or Scalar enumerator
   bool added = false;  // the result is added to its destination, which is read and written
 
   template <class T>

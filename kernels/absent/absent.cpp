@@ -4,11 +4,10 @@
 //   runtime/device, comm, tensor, ...  --calls-->  kernels/cuda, comm/device, runtime   make build
 //                                      --calls-->  this file                            make train
 //
-// Compiling the kernels for devices and the emulator would double the time until a user without a
-// GPU sees the first loss. The device count below is 0, so require_device() refuses every device,
-// and no kernel is ever called. Every device symbol that the libraries need and this file does not
-// define becomes an alias of a function that calls ringsmith_no_devices(). symbols.sh generates the
-// aliases.
+// Not compiling the kernels for devices and the emulator halves the time until a user without a GPU
+// sees the first loss. The device count below is 0, so require_device() refuses every device, and
+// no kernel is ever called. symbols.sh makes every device symbol that the libraries need and this
+// file does not define an alias of a function that calls ringsmith_no_devices().
 #include <cuda_runtime.h>
 
 #include "runtime/base/error.hpp"

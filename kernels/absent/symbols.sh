@@ -1,6 +1,7 @@
 #!/bin/sh
 # symbols.sh OUT.c LIBRARY...: writes C source that defines every device function that the libraries
-# call but do not define, as an alias of a call of ringsmith_no_devices() (absent.cpp).
+# call but do not define. Each is an alias of a function that calls ringsmith_no_devices()
+# (absent.cpp).
 set -eu
 out=$1
 shift

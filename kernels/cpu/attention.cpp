@@ -13,7 +13,7 @@ namespace ringsmith::kernels::cpu {
 
 namespace {
 
-// Calls f(b, h, first), where `first` is the index of the head's first row of scores.
+// f(b, h, index of the head's first row of scores)
 template <class F>
 void for_each_head(const AttentionShape& s, const F& f) {
   for (std::int64_t b = 0; b < s.batch; ++b)

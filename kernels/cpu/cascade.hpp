@@ -4,12 +4,12 @@
 // Adding n floats one after the other accumulates up to n roundings. A cascade keeps four running
 // sums: after every `step` terms level 0 is carried into level 1, after every step^2 terms level 1
 // into level 2, and so on. A term is rounded at most about 4 step times, where step is 16 or, for
-// large n, about n^(1/4). The price is one extra addition per `step` terms.
+// large n, about n^(1/4).
 //
 //   terms ->  [level 0] --16 terms--> [level 1] --16 carries--> [level 2] --> [level 3]
 //
 // PyTorch builds three kinds of sums on cascades: a strided row (four interleaved cascades), a
-// contiguous row (eight lanes, each a strided row) and the columns of a matrix.
+// contiguous row (one strided row per lane of a 32-byte vector) and the columns of a matrix.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,6 @@
 
 namespace ringsmith::kernels::cpu {
 
-// Sum of term(0) .. term(n - 1) by a four-level cascade.
 template <class T, class Term>
 T cascade_sum(std::int64_t n, const Term& term) {
   constexpr std::size_t kLevels = 4;
@@ -42,8 +41,8 @@ T cascade_sum(std::int64_t n, const Term& term) {
   return level[0];
 }
 
-// Returns the sum of a strided row, by four interleaved cascades over term(4 i + k). The remaining
-// terms are added to the first cascade.
+// Sum of a strided row, by four interleaved cascades over term(4 i + k). The remaining terms are
+// added to the first cascade's sum.
 template <class T, class Term>
 T row_sum(std::int64_t n, const Term& term) {
   const std::int64_t quarter = n / 4;
@@ -73,8 +72,8 @@ T contiguous_sum(std::int64_t n, const Term& term) {
   return sum;
 }
 
-// out[c] = sum over r of term(r, c), for a row-major matrix: x.sum(0). PyTorch sums four vectors of
-// columns together, one cascade per column, and the remaining columns as strided rows.
+// out[c] = sum over r of term(r, c). PyTorch sums four vectors of columns together, one cascade per
+// column, and the remaining columns as strided rows.
 template <class T, class Term>
 void column_sums(std::int64_t rows, std::int64_t columns, const Term& term, T* out) {
   const std::int64_t lanes = columns >= kTorchLanes<T> ? kTorchLanes<T> : 1;
@@ -85,9 +84,8 @@ void column_sums(std::int64_t rows, std::int64_t columns, const Term& term, T* o
   }
 }
 
-// Adds the terms into eight lanes (four for double), then the lanes from left to right. If there
-// are fewer terms than lanes, they are added in order. PyTorch's softmax and log_softmax sum this
-// way (vec::reduce_all).
+// Adds the terms into eight lanes (four for double), then the lanes from left to right. PyTorch's
+// softmax and log_softmax sum this way (vec::reduce_all).
 template <class T, class Term>
 T lane_sum(std::int64_t n, const Term& term) {
   constexpr std::int64_t kLanes = kTorchLanes<T>;
@@ -101,9 +99,9 @@ T lane_sum(std::int64_t n, const Term& term) {
   return sum;
 }
 
-// The loss of a batch (nll_loss), as a cascade of eight levels. The index of the term that was just
-// added decides whether to carry, so index 0 carries through all levels. Skipped indices neither
-// add nor carry.
+// The loss of a batch (nll_loss), by a cascade of eight levels. The index of the term just added
+// decides whether to carry, so index 0 carries through all levels. Skipped indices neither add nor
+// carry.
 template <class T, class Term, class Skip>
 T loss_sum(std::int64_t n, const Term& term, const Skip& skip) {
   constexpr std::size_t kLevels = 8;

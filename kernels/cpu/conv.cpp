@@ -11,13 +11,11 @@ namespace ringsmith::kernels::cpu {
 
 namespace {
 
-// Row or column of the image that output o reads through tap k.
 std::int64_t input_index(std::int64_t o, std::int64_t stride, std::int64_t pad, std::int64_t k,
                          std::int64_t dilation) {
   return o * stride - pad + k * dilation;
 }
 
-// The pixel of a plane that output (i, j) reads through tap (kh, kw), or nullptr in the padding.
 template <class T>
 T* pixel(const Conv2dShape& s, T* plane, std::int64_t i, std::int64_t j, std::int64_t kh,
          std::int64_t kw) {
@@ -41,7 +39,6 @@ void for_each_output(const Conv2dShape& s, const F& f) {  // f(i, j, flat pixel)
     for (std::int64_t j = 0; j < s.out_w(); ++j) f(i, j, p++);
 }
 
-// First plane of sample n, group g.
 template <class T>
 T* input_group(const Conv2dShape& s, T* x, std::int64_t n, std::int64_t g) {
   return x + (n * s.c + g * s.group_c()) * s.h * s.w;
@@ -49,7 +46,7 @@ T* input_group(const Conv2dShape& s, T* x, std::int64_t n, std::int64_t g) {
 
 }  // namespace
 
-// The fast versions support only float. double, for gradient checks, always uses the oracle.
+// The fast versions support only float. double, used in gradient checks, always takes the oracle.
 template <class T>
 void conv2d(const Conv2dShape& s, std::span<const T> x, std::span<const T> weight,
             std::span<const T> bias, std::span<T> y) {

@@ -1,4 +1,4 @@
-// The element-wise oracles, which call the C library for each element, and the choice of version.
+// The element-wise oracles call the C library for each element.
 #include "kernels/elementwise.hpp"
 
 #include "kernels/cpu/elementwise_loops.hpp"

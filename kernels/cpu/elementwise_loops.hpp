@@ -1,9 +1,9 @@
 // The loops of kernels/elementwise.hpp, written once for two sets of mathematical functions:
 // <cmath> in the oracle (kernels/cpu/elementwise.cpp), vectorised polynomials in the fast version.
 //
-// Math is a struct with static templates exp, log, sqrt, tanh, sigmoid, gelu_erf, gelu_tanh and the
-// two gelu gradients. Each including file defines its own in an unnamed namespace, so that the code
-// instantiated here is compiled separately, with that file's flags.
+// Math is a struct with static templates exp, log, tanh, sigmoid, gelu_erf, gelu_tanh and the two
+// gelu gradients. Each including file has its own in an unnamed namespace, so the code instantiated
+// here is compiled separately, with that file's flags.
 #pragma once
 
 #include <cmath>
@@ -11,15 +11,15 @@
 #include "kernels/cpu/loops.hpp"
 #include "kernels/elementwise.hpp"
 
-// Promises the compiler that no iteration reads data written by another. This is true for every
-// loop here, since out is either the same view as an operand or disjoint from it.
+// No iteration reads data written by another, since out is either the same view as an operand or
+// disjoint from it.
 #if defined(__clang__)
 #define RINGSMITH_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define RINGSMITH_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-// Forces long lambdas to be inlined, because a loop that calls one is not vectorised.
+// Forces long lambdas to be inlined, because a loop with a call is not vectorised.
 #define RINGSMITH_INLINED __attribute__((always_inline))
 
 namespace ringsmith::kernels::cpu {
@@ -135,7 +135,7 @@ void binary_with(Binary op, View<T> out, View<const T> a, View<const T> b) {
   }
 }
 
-// PyTorch computes these exponents without pow, so the oracle must too.
+// PyTorch computes these exponents without pow, so the oracle must, too.
 template <class T>
 void power(View<T> out, View<const T> x, T s, T factor) {
   if (s == 0) return map(out, x, [=](T) { return factor; });
@@ -166,8 +166,7 @@ void scalar_with(Scalar op, View<T> out, View<const T> x, T s) {
   }
 }
 
-// The oracle's mathematics: PyTorch's formulas with the functions of the C library. The namespace
-// is unnamed, so that each including file compiles its own copy with its own flags.
+// The oracle's mathematics: PyTorch's formulas with the functions of the C library.
 namespace {
 
 struct LibraryMath {

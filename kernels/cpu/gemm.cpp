@@ -20,16 +20,14 @@ void sgemm(const Gemm& product) {
 
 namespace {
 
-// The part of the CBLAS interface that is used here.
 constexpr int kRowMajor = 101, kNoTrans = 111, kTrans = 112;
 using SgemmFn = void(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
                      const float* a, int lda, const float* b, int ldb, float beta, float* c,
                      int ldc);
 
-// Opens a library on a thread that may use only its current processor. On loading, OpenBLAS starts
-// a thread for each other processor that the loading thread may use, so it starts none here.
-// (OPENBLAS_NUM_THREADS=1 does the same, but the environment is shared and other threads may be
-// reading it.)
+// Opens a library on a thread that may use only its current processor, so OpenBLAS starts no
+// threads (gemm.hpp). OPENBLAS_NUM_THREADS=1 does the same, but other threads may be reading the
+// environment.
 void* open_on_one_processor(const char* name) {
   void* handle = nullptr;
   std::thread([&] {
@@ -57,7 +55,7 @@ class OpenBlas {
   SgemmFn* sgemm = nullptr;
   std::string description;
 
-  // OpenBLAS keeps the number of threads in a global. Sets it only if it must change.
+  // OpenBLAS keeps the number of threads in a global, which is set only if it must change.
   void follow_threads() {
     const int wanted = threads();
     if (current_threads_.exchange(wanted, std::memory_order_relaxed) != wanted)

@@ -1,7 +1,7 @@
 // The matrix product of the fast kernels: C = op(A) op(B) (+ C, or + bias), row-major float.
 //
-// There are two implementations: our own (cpu/fast/gemm.cpp), which is the default, and OpenBLAS
-// (cpu/gemm.cpp) for comparison. kernels::products() (kernels/mode.hpp) selects one.
+// kernels::products() (kernels/mode.hpp) selects our own implementation (cpu/fast/gemm.cpp, the
+// default) or OpenBLAS (cpu/gemm.cpp).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,6 @@
 
 namespace ringsmith::kernels::cpu {
 
-// How op(X) reads the stored row-major matrix X.
 enum class Transpose : std::uint8_t { no, yes };
 
 // op(A) is m x k, op(B) k x n, C m x n. A leading dimension is the distance between rows of the
@@ -34,12 +33,12 @@ void gemm(const Gemm& product);
 
 // ---- OpenBLAS, opened at run time: the matrix products of --products openblas ----
 //
-// It is opened with dlopen rather than linked, because only --products openblas needs it, and
-// because the loading thread matters: on loading, OpenBLAS starts a thread for every other
-// processor that this thread may use. We allow only one, so it starts none. On loading it also
-// chooses its kernels by the processor or by OPENBLAS_CORETYPE, which can halve the speed (1024^3
-// sgemm on one Zen 5 core: Haswell 113, SkylakeX 209 GFLOP/s). If products seem slow, check the
-// choice that blas_description() reports.
+// OpenBLAS is opened with dlopen rather than linked, for two reasons. Only --products openblas
+// needs it. And when loaded, it starts a thread for every other processor that the loading thread
+// may use; the loading thread is restricted to one processor, so OpenBLAS starts none. On loading,
+// OpenBLAS also chooses its kernels by the processor or by OPENBLAS_CORETYPE, which can halve the
+// speed (1024^3 sgemm on one Zen 5 core: Haswell 113, SkylakeX 209 GFLOP/s). blas_description()
+// reports the choice.
 void openblas_sgemm(const Gemm& product);
 
 // "OpenBLAS 0.3.21, Haswell kernels (OPENBLAS_CORETYPE is set)". Loads the library.

@@ -38,8 +38,7 @@ V load_bytes(const void* p) {
   return v;
 }
 
-// Mask of the lanes that contain NaN, the only value that differs from itself. All zeros for
-// integers.
+// Mask of the lanes that contain NaN. All zeros for integers.
 template <class V>
 auto nan_in(const V& v) {
   return v != v;  // NOLINT(misc-redundant-expression)
@@ -49,7 +48,8 @@ template <class T>
 struct HalfVector;
 
 // bf16 is the upper half of a float. To round to nearest even, add one less than half of the last
-// kept bit, plus one if that bit is set. A NaN must not become an infinity through the carry.
+// kept bit, plus one if that bit is set. A NaN is handled separately, because the carry could turn
+// it into an infinity.
 template <>
 struct HalfVector<bf16> {
   static Floats widen(const Halves& h) {
@@ -117,7 +117,7 @@ struct HalfVector<f16> {
 
 constexpr std::size_t kHalvesInVector = kVectorBytes / sizeof(float);
 
-// These functions convert n contiguous numbers.
+// Convert n contiguous numbers.
 template <class T>
 [[maybe_unused]] void widen(const T* from, float* to, std::int64_t n) {
   const auto size = static_cast<std::size_t>(n);

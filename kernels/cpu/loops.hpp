@@ -1,8 +1,5 @@
-// Loops over several strided operands of the same shape.
-//
-// for_each_run() calls f(offsets, n) for each innermost run of a Nest (kernels/nest.hpp). inner(k)
-// is the stride of operand k within a run. The runs of a call are independent, so they may be
-// spread over threads.
+// Loops over the runs of a Nest (kernels/nest.hpp). inner(k) is the stride of operand k within a
+// run.
 #pragma once
 
 #include <array>
@@ -35,8 +32,8 @@ void walk_runs(const Nest<N>& nest, std::int64_t begin, std::int64_t end, const 
   }
 }
 
-// Calls f(offsets, n) for pieces of runs that together cover all elements, spread over threads if
-// each thread gets at least `grain` elements.
+// Calls f(offsets, n) for pieces of runs that together cover all elements. Uses several threads if
+// each gets at least `grain` elements.
 template <int N, class F>
 void for_each_run(const Nest<N>& nest, const F& f, std::int64_t grain = kParallelGrain) {
   const std::int64_t n = nest.inner_size();

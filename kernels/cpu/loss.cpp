@@ -35,7 +35,6 @@ T grad_of(std::span<const T> grads, std::size_t i) {
   return grads.size() == 1 ? grads[0] : grads[i];
 }
 
-// One row of d loss / d log_probs.
 template <class T>
 void nll_row_backward(const Targets& t, std::size_t i, T grad, T* row) {
   if (t.index[i] == t.ignore_index) {
@@ -97,7 +96,6 @@ void cross_entropy_backward(std::span<const T> log_probs, const Targets& t,
   log_softmax_backward(std::span<const T>(dx), log_probs, dx, {rows, t.classes, 1});
 }
 
-// Computes the log-probabilities of one row at a time.
 template <class T>
 void cross_entropy_rows(std::span<const T> x, const Targets& t, std::span<T> losses,
                         std::span<LogSum<T>> statistics) {

@@ -12,7 +12,6 @@ namespace ringsmith::kernels::cpu {
 
 namespace {
 
-// The type in which products of T are summed.
 template <class T>
 using SumOf = std::conditional_t<kIsHalf<T>, float, T>;
 

@@ -38,7 +38,8 @@ class Pool {
     for (std::thread& worker : workers_) worker.join();
   }
 
-  // False if another thread is using the pool. The caller must then do all of the work.
+  // Returns false if another thread is using the pool. In that case, the caller must do all the
+  // work.
   bool run(const Job& job) {
     const std::unique_lock turn(turn_, std::try_to_lock);
     if (!turn.owns_lock()) return false;

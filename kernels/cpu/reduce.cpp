@@ -1,5 +1,5 @@
-// The oracle of reduce(): one element at a time, exactly as the formula in kernels/reduce.hpp says.
-// The vectorised version in kernels/cpu/reduce_vector.cpp is compared with it bit for bit.
+// The oracle of reduce(): one element at a time. Tests compare reduce_vector.cpp with it bit for
+// bit.
 #include "kernels/reduce.hpp"
 
 #include <cstring>

@@ -14,8 +14,7 @@ struct Prod {};
 struct Min {};
 struct Max {};
 
-// The type in which one pairwise operation is computed: wider than the 16-bit types, and unsigned
-// for integers, whose overflow must wrap.
+// The type in which one pairwise operation is computed: float for the 16-bit types.
 template <class T>
 struct ComputeType {
   using type = T;
@@ -67,7 +66,6 @@ T scaled(T x, double scale) {
   return static_cast<T>(static_cast<C>(x) * static_cast<C>(scale));
 }
 
-// Calls f(TypeTag<T>, TypeTag<Op>) with the element type and the operation.
 template <class F>
 void visit_reduction(DType dtype, Reduction op, F&& f) {
   visit_dtype(dtype, [&]<class T>(TypeTag<T>) {

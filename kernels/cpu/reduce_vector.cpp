@@ -1,10 +1,9 @@
 // The fast version of reduce(): one pass over memory, with the running result in registers.
 //
-// The arrays are processed in steps of kUnroll vectors. Each step combines all sources into kUnroll
-// accumulators and stores these to every destination. A destination may therefore be a source, and
-// each byte is read and written once regardless of the number of ranks. The vectors are the
-// compiler's (vector_size), not tied to an instruction set. The 16-bit types are widened to float
-// when loaded and rounded to 16 bits after every operation.
+// Each step combines kUnroll vectors of all sources into accumulators and stores these to every
+// destination. A destination may therefore be a source, and each byte of an array is read or
+// written once. The vectors are the compiler's (vector_size), not tied to an instruction set. The
+// 16-bit types are widened to float when loaded and rounded to 16 bits after every operation.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -38,7 +37,6 @@ V combine_vectors(const V& a, const V& b) {
     return ((a > b) | nan_in(a)) ? a : b;
 }
 
-// How a vector of elements is loaded, combined and stored.
 template <class T, class Op>
 struct Lanes {
   // Integers add and multiply as unsigned, so that overflow wraps, but compare in their own type.
@@ -54,7 +52,6 @@ struct Lanes {
   static V combine(const V& a, const V& b) { return combine_vectors<Op>(a, b); }
 };
 
-// The 16-bit types, rounded after every operation.
 template <class T, class Op>
 struct HalfLanes {
   using V = Floats;
@@ -116,7 +113,7 @@ void reduce_vectors(std::span<const ReduceSource> sources, std::span<std::byte* 
 }
 
 void copy_bytes(const std::byte* source, std::span<std::byte* const> out, std::size_t bytes) {
-  // Copies in blocks, so that with several destinations the source is read from memory once.
+  // In blocks, so that with several destinations the source is read from memory once.
   const std::size_t step = out.size() == 1 ? bytes : std::size_t{16} << 10;
   for (std::size_t at = 0; at < bytes; at += step)
     for (std::byte* d : out)

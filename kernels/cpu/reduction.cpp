@@ -1,5 +1,5 @@
-// The oracle of sums, which adds in PyTorch's order, and the choice between it and the fast
-// version. Also max, which has one version, because comparisons do not round.
+// The oracle of sums, which adds in PyTorch's order. max has one version for both modes, because
+// comparisons do not round.
 #include "kernels/reduction.hpp"
 
 #include <cmath>

@@ -1,12 +1,12 @@
-// Splits a sum over some dimensions into runs, for both the oracle and the fast version.
+// Splits a sum over some dimensions into runs.
 //
 //   x (4, 3, 5) summed over dim 0:       columns of a (4, 15) matrix
 //   x (4, 3, 5) summed over dims 1, 2:   4 contiguous runs of 15
 //   x (4, 3, 5) summed over dims 0, 2:   3 results, 4 runs of 5 each
 //
-// Sums supplies run(x, n, stride) -> T, columns(Matrix, out, Store) and kParallel, which says
-// whether the results may be spread over threads. The oracle's may not, because in PyTorch the
-// order within a column depends on the number of columns in the matrix.
+// Sums supplies run(x, n, stride) -> T, columns(Matrix, out, Store) and kParallel: whether the
+// results may be spread over threads. The oracle's may not, because in PyTorch the order within a
+// column depends on the number of columns.
 #pragma once
 
 #include <limits>

@@ -12,7 +12,7 @@ namespace ringsmith::kernels::cpu {
 
 namespace {
 
-// Calls f(offset) for each slice, whose element j is at offset + j * inner.
+// f(offset of a slice), whose element j is at offset + j * inner.
 template <class F>
 void for_each_slice(Slices s, const F& f) {
   for (std::int64_t o = 0; o < s.outer; ++o)
@@ -30,7 +30,7 @@ T largest_of(const T* x, Slices s) {
   return largest;
 }
 
-// Adds in eight lanes over the last dimension, and in order over any other, as PyTorch does.
+// As in PyTorch, adds in lanes over the last dimension, and in order over any other.
 template <class T, class Term>
 T slice_sum(Slices s, const Term& term) {
   if (s.inner == 1) return lane_sum<T>(s.n, term);

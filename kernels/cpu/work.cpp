@@ -72,7 +72,6 @@ constexpr Rule kRules[] = {
 
 constexpr std::ptrdiff_t kProducts = 8;  // number of leading rules that count pairs
 
-// Operations per element of the element-wise kernels.
 double unary_flop(Unary f) {
   switch (f) {
     case Unary::sigmoid:  // exp, and 1 / (1 + e^-x)

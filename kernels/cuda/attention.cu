@@ -1,8 +1,8 @@
 // Scaled dot-product attention: the slow, simple version, and the choice of version.
 //
-//   1  one thread per row. For a row of out or dq it loops over the keys, for a row of dk and dv
-//      over the queries. Scores are recomputed whenever they are needed. Supports any dim, float
-//      and double. Used only for cases that version 2 does not support
+//   1  one thread per row. It loops over the keys for a row of out or dq, and over the queries for
+//      a row of dk and dv. Recomputes scores whenever they are needed. float and double, any dim;
+//      used only where version 2 is not available
 //   2  tiles in shared memory (attention_forward.cu, attention_backward.cu): float, dim up to 128
 //   3  bf16 on tensor cores (attention_tensor.cu), under a separate name: attention_bf16
 #include <cmath>
@@ -24,7 +24,7 @@ __device__ T dot(const T* a, const T* b, std::int64_t n) {
   return sum;
 }
 
-// Calls f(batch, head, token, row) on the device for every row of scores.
+// f(batch, head, token, row) on the device, for every row of scores.
 template <class F>
 void for_each_row(const AttentionShape& s, const F& f) {
   for_each(s.rows(), [=] __device__(std::int64_t row) {

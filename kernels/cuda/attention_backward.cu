@@ -1,13 +1,13 @@
 // Attention backward, version 2: tiles, in two kernels.
 //
-// P is recomputed from the scores and each row's two statistics. D contains, for each row, the dot
-// product of dOut and out:
+// P is recomputed from the scores and each row's two statistics. D is each row's dot product of
+// dOut and out:
 //
 //   P = exp(Q K^T scale - m) / l        dP = dOut V^T        dS = P (dP - D) scale
 //
 // One kernel loops over the queries for a tile of keys, another over the keys for a tile of
-// queries. S and dP are computed twice, but no block adds to another block's result, so that no
-// atomics are needed and the order of every sum is fixed.
+// queries. S and dP are computed twice, but no block adds to another block's result, so no atomics
+// are needed and the order of every sum is fixed.
 //
 //   keys:     dV += P^T dOut    dK += dS^T Q                 queries:   dQ += dS K
 #include <cmath>
@@ -154,8 +154,8 @@ __global__ void __launch_bounds__(kTileThreads) backward_queries(Arguments a) {
   store_tile<S>(a.dq, job, a.s, at, dq);
 }
 
-// If dim is above 32, the tiles need more than the 48 KiB that a kernel gets by default, but they
-// fit in 64 KiB, which every device of compute capability 7.0 or above supports.
+// If dim is above 32, the tiles need more than the default 48 KiB, but they fit in 64 KiB, which
+// every device of compute capability 7.0 or above supports.
 template <class Tiles>
 void launch_with(void (*kernel)(Arguments), std::int64_t jobs, const Arguments& a) {
   static_assert(sizeof(Tiles) <= 64 << 10);

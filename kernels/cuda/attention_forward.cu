@@ -10,7 +10,7 @@
 //                            O = O exp(m - m') + P V,   l = l exp(m - m') + row sums of P
 //   out = O / l,   statistics = (m, 1 / l)
 //
-// Every thread sums its own columns' part of l. The parts are added at the end.
+// Each thread sums its own columns' part of l. The parts are added at the end.
 #include <cmath>
 
 #include "kernels/cuda/attention_tiles.cuh"
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kTileThreads) forward_tiles(Arguments p) {
   __shared__ Tile<S::kDim, S::kK> keys;          // [d][j]
   __shared__ Tile<S::kK, S::kDim> values;        // [j][d]
   __shared__ Tile<S::kK, S::kQ> probabilities;   // [j][i]
-  __shared__ float part[S::kAcross][S::kQ + 1];  // of a row: the maximum, then the sum
+  __shared__ float part[S::kAcross][S::kQ + 1];  // partial maxima; after the loop, partial sums
   const int across = static_cast<int>(threadIdx.x) % S::kAcross;
   const int row = static_cast<int>(threadIdx.x) / S::kAcross * kR;
   const int score = across * S::kScores, column = across * S::kOut;

@@ -1,19 +1,20 @@
 // Attention, version 3: bf16 on tensor cores, forward and backward (FlashAttention-2; Dao, 2023).
 //
 //   forward   one block per tile of 64 queries, looping over the keys as in version 2
-//             (attention_forward.cu); the next tiles of keys and values are copied meanwhile
+//             (attention_forward.cu). While tiles of keys and values are used, cp.async copies the
+//             next tiles
 //   dq        one block per tile of queries, looping over the keys: P and dS from the rows'
 //             statistics, dQ += dS K
 //   dk, dv    one block per tile of keys, looping over the queries, with the corresponding
 //             transposed products, S^T = K Q^T, dV += P^T dO, dK += dS^T Q
 //
-// P is computed three times and dS twice. A single kernel for the whole backward pass would compute
-// both only once, but would need atomics for dQ, which add in an unpredictable order. This version
-// gives the same bits in each run.
+// P is computed three times and dS twice. A single backward kernel would compute each only once,
+// but would need atomics for dQ, which add in an unpredictable order. This version gives the same
+// bits in each run.
 //
 // P and dS are rounded to bf16 when they become left operands, and results are rounded once. Sums,
-// scores and statistics are floats. The factor 1 / sqrt(dim) is not applied to dS but, at the end,
-// to dQ and dK.
+// scores and statistics are floats. The factor 1 / sqrt(dim) is applied to dQ and dK at the end
+// instead of to dS.
 #include <string>
 #include <type_traits>
 
@@ -43,13 +44,12 @@ struct Problem {
   [[nodiscard]] __device__ HalfRows rows(const Heads<const bf16>& h, const TileJob& job) const {
     return {h.head(job.batch, job.head), h.token_stride, s.tokens, s.dim, packs};
   }
-  // Index of the head's first row.
   [[nodiscard]] __device__ std::int64_t first_row(const TileJob& job) const {
     return (job.batch * s.heads + job.head) * s.tokens;
   }
 };
 
-// The tiles of two operands, next to each other, in two stages.
+// Two stages, each with a tile of both operands.
 template <int dim, int rows>
 struct Stages {
   bf16* memory;
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kTensorThreads) forward(Problem p) {
     for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
-        // Masked scores give 0 explicitly, because exp gives NaN if the whole row is -infinity.
+        // exp would give NaN if the whole row is -infinity.
         const float e = scores[j][q] == -INFINITY ? 0.0F : exp_of(scores[j][q] - most[q / 2]);
         scores[j][q] = e;
         total[q / 2] += e;
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kTensorThreads) forward(Problem p) {
                   job.first + row, p.s.tokens, p.s.dim);
 }
 
-// Returns P for the score of query i and key j, or 0 if i does not attend to j.
+// P for the score of query i and key j, or 0 if i does not attend to j.
 __device__ float probability(const Problem& p, float score, std::int64_t i, std::int64_t j,
                              const RowStatistic<float>& row) {
   const bool seen = i < p.s.tokens && j < p.s.tokens && !(p.s.causal && j > i);
@@ -248,7 +248,6 @@ __global__ void __launch_bounds__(kTensorThreads) backward_keys(Problem p) {
                   p.s.tokens, p.s.dim);
 }
 
-// Sets dots[row] to the dot product of the row of dout and the row of out.
 void row_dots(const Heads<const bf16>& dout, const Heads<const bf16>& out, float* dots,
               const AttentionShape& s) {
   for_each(s.rows(), [=] __device__(std::int64_t row) {

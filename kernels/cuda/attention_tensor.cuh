@@ -1,4 +1,4 @@
-// Tiles of attention on tensor cores, shared by the forward and the backward pass.
+// Tiles of attention on tensor cores, for the forward and the backward pass.
 //
 // Operands are bf16, sums are floats. A block of 4 warps has a tile of 64 rows, 16 per warp, and
 // loops over tiles of the other side (keys or queries). Shared memory contains the other side's
@@ -8,9 +8,8 @@
 //   scores    S (16 x n) += A B^T    A and B stored as [row][d]:   Q K^T, dO V^T, K Q^T, V dO^T
 //   mix       O (16 x d) += P B      B stored as [row][d]:         P V,   dS K,   P^T dO, dS^T Q
 //
-// P and dS are never stored in memory, because the sums of a score product, rounded to bf16,
-// already have the layout of the next product's left operand (mma.cuh: two adjacent tiles of C are
-// one of A).
+// P and dS are never stored in memory: the sums of a score product, rounded to bf16, already have
+// the layout of the next product's left operand (mma.cuh: two adjacent tiles of C are one of A).
 #pragma once
 
 #include "kernels/attention.hpp"
@@ -24,8 +23,8 @@ namespace ringsmith::kernels::cuda {
 constexpr int kTensorThreads = 128, kTensorRows = 64;  // per block
 constexpr int kCopy = 8;                               // elements per cp.async
 
-// Stride of a head's rows in shared memory. It is 16 bytes longer than a row, so that the 8 rows
-// of an ldmatrix are in different banks.
+// Stride of a head's rows in shared memory: 16 bytes more than a row, so that the 8 rows of an
+// ldmatrix are in different banks.
 template <int dim>
 constexpr int kRowStride = dim + kCopy;
 template <int dim, int rows>
@@ -43,7 +42,7 @@ inline bool half_packs(const Heads<const bf16>& h) {
 }
 
 // Starts copies of rows first to first + count - 1. Elements beyond the last row or column become
-// zero.
+// 0.
 template <int dim, int count>
 __device__ void fetch_rows(bf16* tile, const HalfRows& from, std::int64_t first) {
   constexpr int kAcross = dim / kCopy;
@@ -65,7 +64,7 @@ __device__ void fetch_rows(bf16* tile, const HalfRows& from, std::int64_t first)
 template <int n>
 using HalfSums = float[n / 8][4];
 
-// sums += A B^T, where A is the 16 rows of a tile from `row` on and B the `n` rows of another tile.
+// sums += A B^T, where A is 16 rows of a tile, from `row` on, and B the `n` rows of another tile.
 template <int dim, int n>
 __device__ void add_scores(HalfSums<n>& sums, const bf16* a, int row, const bf16* b) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;
@@ -115,7 +114,7 @@ __device__ inline int column_of(int j, int q) {
   return 8 * j + static_cast<int>(threadIdx.x) % 4 * 2 + q % 2;
 }
 
-// Stores a warp's 16 rows, from row `first` on, each multiplied by a factor (factor[q / 2]).
+// Stores a warp's 16 rows, from row `first` on, each multiplied by its factor.
 template <int dim>
 __device__ void store_rows(const HalfSums<dim>& sums, const float (&factor)[2], bf16* to,
                            std::int64_t stride, std::int64_t first, std::int64_t rows,
@@ -130,7 +129,6 @@ __device__ void store_rows(const HalfSums<dim>& sums, const float (&factor)[2], 
     }
 }
 
-// Calls f with the template argument for dim: 32, 64 or 128.
 template <class F>
 void visit_dim(std::int64_t dim, const F& f) {
   if (dim <= 32)

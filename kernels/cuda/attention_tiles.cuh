@@ -1,9 +1,9 @@
-// Tiles of the attention kernels, in shared memory. The products of two tiles are in registers.
+// Tiles of the attention kernels in shared memory, and their products in registers.
 //
 // All products have one form. A and B are stored with the summation index first, and a thread
-// computes sums[r][c] += A[k][row + r] * B[k][column + c] for its few rows and columns, with kR +
-// kC contiguous loads from shared memory for kR kC multiply-adds. A matrix that is summed over its
-// rows in one product and over its columns in another is therefore in shared memory twice.
+// computes sums[r][c] += A[k][row + r] * B[k][column + c] for its kR rows and kC columns: per k, it
+// loads kR + kC numbers from shared memory for kR kC multiply-adds. A matrix that is summed over
+// its rows in one product and over its columns in another is therefore in shared memory twice.
 #pragma once
 
 #include "kernels/attention.hpp"
@@ -43,7 +43,7 @@ __device__ void add_product(Sums<kR, kC>& sums, const A& a_tile, int row, const 
   }
 }
 
-// Some consecutive tokens of one head: `tokens` of `dim` elements, the first at `data`.
+// Consecutive tokens of one head: `tokens` of `dim` elements, the first at `data`.
 struct HeadRows {
   const float* data;
   std::int64_t stride, tokens, dim;
@@ -80,7 +80,6 @@ __device__ void load_columns(To& tile, const HeadRows& rows) {
   }
 }
 
-// True if every row of a (batch, head, token, dim) tensor starts at a pack.
 template <class T>
 bool rows_in_packs(const Heads<T>& h) {
   return aligned_for(h.data, kTilePack) && h.batch_stride % kTilePack == 0 &&
@@ -105,7 +104,6 @@ inline std::int64_t tile_jobs(const AttentionShape& s, std::int64_t tile) {
   return s.batch * s.heads * ceil_div(s.tokens, tile);
 }
 
-// Tokens of one head from `first` on.
 __device__ inline HeadRows head_rows(const Heads<const float>& h, const TileJob& job,
                                      const AttentionShape& s, std::int64_t first, bool packs) {
   return {h.head(job.batch, job.head) + first * h.token_stride, h.token_stride, s.tokens - first,

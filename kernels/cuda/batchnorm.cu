@@ -6,7 +6,7 @@
 //   batch_norm       element-wise; the channel's four numbers are in cache
 //   batch_norm_grad  two folds (of dy, and of dy xhat), then element-wise
 //
-// A fold runs over the batch and the pixels of a channel. If images are one pixel (after a Linear
+// A fold runs over the batch and the pixels of a channel. If images have one pixel (after a Linear
 // layer), channels are adjacent and the fold runs over columns.
 #include "kernels/batchnorm.hpp"
 #include "kernels/cuda/fold.cuh"
@@ -30,7 +30,7 @@ struct Mean : Sums<double> {
   }
 };
 
-// The channel of an element of x, computed from its offset, because term() gets only the offset.
+// Finds the channel of an element, because term() gets only the offset.
 struct ChannelOf {
   std::int64_t pixels, channels;
   __device__ std::int64_t operator()(std::int64_t at) const {
@@ -56,7 +56,7 @@ struct Squares : Sums<double> {
   }
 };
 
-// The sum of dy or, if kDot, of dy times the normalised x. Kept in double for the next pass.
+// The sum of dy or, if kDot, of dy times the normalised x.
 template <bool kDot, class T>
 struct GradientSum : Sums<double> {
   static constexpr bool kPacks = false;
@@ -121,7 +121,7 @@ void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy_, std::span<
   for_each(s.n * s.c * s.pixels, [=] __device__(std::int64_t i) {
     const std::int64_t c = channel(i);
     const double r = inv_std[c];
-    double g = dy[i];  // if batch_statistics: minus its mean and its component along xhat
+    double g = dy[i];  // less the mean of dy and its component along xhat, if batch_statistics
     if (batch_statistics)
       g -= sum[c] / count + (x[i] - static_cast<double>(mean[c])) * r * (dot[c] / count);
     dx[i] = static_cast<T>(g * r * weight[c]);
@@ -135,7 +135,7 @@ void update_running(std::span<T> running_mean_, std::span<T> running_var_, std::
   const T *const mean = mean_.data(), *const squares = squares_.data();
   const T step = static_cast<T>(momentum), rest = 1 - step, divisor = static_cast<T>(count - 1);
   for_each(std::ssize(mean_), [=] __device__(std::int64_t c) {
-    // Infinities and NaN (for which x - x is NaN) must not enter the running statistics.
+    // Excludes infinities and NaN, for which x - x is NaN.
     if (!(mean[c] - mean[c] == 0) || !(squares[c] - squares[c] == 0)) return;
     const double var = squares[c] / divisor;
     running_mean[c] = step * mean[c] + rest * running_mean[c];

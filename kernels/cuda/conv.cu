@@ -1,14 +1,14 @@
 // Convolution as matrix products whose im2col factors are never stored. The three products of a
-// layer are instances of the register-blocked tile (tile_product.cuh), which calls a function for
-// each element.
+// layer are instances of the register-blocked tile (tile_product.cuh), which calls a function to
+// load each element.
 //
 //   forward   y  (out_c x images pixels)  =  w   (out_c x taps)          . x through its windows
 //   input     dx (c x images pixels)      =  w^T (c x out_c taps')       . dy, windows backwards
 //   weight    dw (out_c x taps)           =  dy  (out_c x images pixels) . (x through windows)^T
 //
-// An im2col matrix in memory would be kh kw times as large as the image. Elements of a window
-// outside the image are zeros. The gradient of the input gathers, i.e. each pixel finds the outputs
-// that read it, so that no two threads write the same element.
+// An im2col matrix in memory would be kh kw times as large as the image. The gradient of the input
+// gathers, i.e. each pixel finds the outputs that read it, so no two threads write the same
+// element.
 //
 // dw is small, but its sums are long. They are cut into chunks whose length depends only on the
 // shape, and the partial results are added in order.
@@ -20,7 +20,6 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-// One position of a (sample, row, column) grid.
 struct Pixel {
   std::int64_t sample, y, x;
   __device__ Pixel(std::int64_t i, std::int64_t height, std::int64_t width) {
@@ -30,7 +29,6 @@ struct Pixel {
   }
 };
 
-// One element of a kernel: (channel, row, column).
 struct Tap {
   std::int64_t channel, kh, kw;
   __device__ Tap(std::int64_t i, const Conv2dShape& s) {
@@ -165,7 +163,7 @@ void run(const Problem& problem, std::int64_t depth, std::int64_t chunks = 1,
          ceil_div(depth, chunks), chunk_stride);
 }
 
-// Most terms in a partial sum of dw, unless the sum would then need more than 256 chunks.
+// The most terms in a partial sum of dw, except that there are at most 256 partial sums.
 constexpr std::int64_t kChunk = 4096;
 
 }  // namespace

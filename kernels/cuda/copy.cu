@@ -1,8 +1,8 @@
 // Copy, convert and fill.
 //
 //   1  strided    one element per thread and iteration, for any strides and any two dtypes
-//   2  packs      the same if runs of both sides are contiguous: 16 bytes or, with conversion, four
-//                 elements at a time
+//   2  packs      for contiguous runs on both sides: 16 bytes or, with conversion, four elements at
+//                 a time
 //   3  tiles      one dtype, if the runs of one side are the columns of the other: 32 x 32 elements
 //                 go through shared memory, so that both reads and writes are contiguous. Rows
 //                 are padded by one element, because a column would otherwise be in a single bank
@@ -18,7 +18,7 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-// Copies use words of the element's size, so that one instance serves all types of that size.
+// One instance serves all types of the same size.
 template <std::size_t kBytes>
 struct WordOf;
 template <>
@@ -38,7 +38,7 @@ struct WordOf<8> {
   using type = std::uint64_t;
 };
 
-// Copies kWidth elements of a run at a time. They are converted if D and S differ.
+// Copies kWidth elements of a run at a time, and converts them if D and S differ.
 template <int kWidth, class D, class S>
 __global__ void copy_runs(std::int64_t n, Nest<2> nest, D* out, const S* in) {
   for (std::int64_t i = first_item(); i < n; i += item_stride()) {
@@ -89,8 +89,8 @@ __global__ void copy_tiles(std::int64_t batches, Nest<2> nest, std::int64_t rows
   }
 }
 
-// Uses version 3 if `out` is contiguous in its last dimension and `in` in another one. Otherwise
-// returns false.
+// Uses version 3 if `out` is contiguous in its last dimension and `in` in another one, and both
+// dimensions have at least 8 elements. Otherwise returns false.
 template <class Word>
 bool copy_as_tiles(const Nest<2>& nest, Word* out, const Word* in) {
   const std::size_t last = nest.last();

@@ -1,8 +1,8 @@
 # CUDA, in two ways. The same .cu files are compiled
 #   RINGSMITH_CUDA=vgpu  by the host compiler as C++, against kernels/vgpu/include, to run anywhere
 #   RINGSMITH_CUDA=nvcc  by nvcc, against the toolkit, to run on NVIDIA devices
-# `nvcc_check` compiles them with nvcc in the first configuration too, to find code that only the
-# host compiler accepts.
+# In the first configuration, the target nvcc_check also compiles them with nvcc, to find code that
+# only the host compiler accepts.
 set(RINGSMITH_CUDA_ARCHITECTURES 75 80 90 CACHE STRING "compute capabilities that nvcc compiles for")
 # --fmad=false is like -ffp-contract=off; a kernel that needs a fused multiply-add calls fmaf().
 # Warning 554 is off, because View<const T> has a conversion to itself, which never runs.
@@ -17,7 +17,7 @@ if(RINGSMITH_CUDA STREQUAL "nvcc")
   endif()
   enable_language(CUDA)
   set(CMAKE_CUDA_STANDARD 20)
-  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake before 3.26 does not know that nvcc has it
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake before 3.26 does not know that nvcc supports C++20
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   endif()
   find_package(CUDAToolkit REQUIRED)
@@ -64,12 +64,12 @@ function(ringsmith_cuda_library)
     return()
   endif()
   if(POLICY CMP0167)
-    cmake_policy(SET CMP0167 NEW)  # uses Boost's package file, because newer CMake has no module for it
+    cmake_policy(SET CMP0167 NEW)  # uses Boost's package file, because newer CMake has no module for Boost
   endif()
   find_package(Boost QUIET COMPONENTS context)
   if(NOT TARGET Boost::context)
-    # `make train` does not install it, because its headers are a quarter of what dpkg would unpack, and CPU programs do
-    # not link the emulator. A build that needs it fails in ninja with the location below.
+    # `make train` does not install Boost.Context, because CPU programs do not link the emulator and the headers would
+    # be a quarter of what dpkg unpacks. A build that needs the library fails in ninja with the location below.
     message(STATUS "Boost.Context was not found: only programs for CPUs can be built (apt install libboost-context-dev)")
     add_library(Boost::context UNKNOWN IMPORTED GLOBAL)
     set_target_properties(Boost::context PROPERTIES IMPORTED_LOCATION "Boost.Context, of libboost-context-dev")

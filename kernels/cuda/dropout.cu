@@ -1,4 +1,4 @@
-// Dropout masks. Each thread independently computes one block of the generator, i.e. four elements.
+// Dropout masks. Each iteration computes one block of the generator, i.e. four elements.
 #include "kernels/cuda/grid.cuh"
 #include "kernels/dropout.hpp"
 

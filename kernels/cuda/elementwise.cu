@@ -1,9 +1,9 @@
 // Element-wise kernels: one pass over memory, with nothing else to optimise.
 //
-//   1  strided        one element per thread and iteration, at a position found by division; works
-//                     for any View
-//   2  strided packs  the same for packs of 16 bytes, if every operand is contiguous or broadcast
-//                     in the innermost dimension (a bias added to rows)
+//   1  strided        one element per thread and iteration, at a position found by division; for
+//                     any View
+//   2  strided packs  one pack of 16 bytes per thread and iteration, if every operand is
+//                     contiguous or broadcast in the innermost dimension (a bias added to rows)
 //   3  packs          for contiguous operands. kUnroll packs are read before the first is written,
 //                     so that each thread has that many loads in flight. The last few elements
 //                     are processed one by one
@@ -36,7 +36,7 @@ struct BinaryOp {
   }
 };
 
-// Calls f with a function object for `op`, so that f knows the operation at compile time.
+// Calls f with a function object for `op`, known at compile time.
 template <class F>
 __host__ __device__ auto visit(Unary op, F&& f) {
   switch (op) {
@@ -151,7 +151,6 @@ __global__ void map_strided(std::int64_t n, Nest<3> nest, Op op, D* out, const A
   }
 }
 
-// Versions 1 and 2.
 template <int N, class Op, class D, class... In>
 void map_nest(Nest<N> nest, const Op& op, D* out, const In*... in) {
   constexpr int kWidth = kPack<D>;

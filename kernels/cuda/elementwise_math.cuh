@@ -1,5 +1,4 @@
-// The functions of kernels/elementwise.hpp on a device, for float and double, with the formulas of
-// the CPU's oracle (kernels/cpu/elementwise_loops.hpp).
+// The functions of kernels/elementwise.hpp with the formulas of the CPU's oracle.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,7 +7,6 @@
 
 namespace ringsmith::kernels::cuda {
 
-// The C library's functions under one name for both types.
 __device__ inline float exp_of(float x) { return expf(x); }
 __device__ inline double exp_of(double x) { return exp(x); }
 __device__ inline float log_of(float x) { return logf(x); }
@@ -70,7 +68,7 @@ __device__ T apply_binary(T a, T b) {
   if constexpr (op == Binary::gelu_tanh_backward) return a * gelu_tanh_slope(b);
 }
 
-// factor * x^exponent. As in the oracle and in PyTorch, the exponents listed here do not use pow.
+// As in the oracle, the exponents listed here do not use pow.
 template <class T>
 struct Power {
   T exponent, factor;

@@ -74,7 +74,7 @@ struct Pass {
   Use* to;
   std::int64_t n, tiles;
   int shift;
-  unsigned* counts;  // [digit][tile]: number of uses, later the position of the first
+  unsigned* counts;  // [digit][tile]: number of uses; after place_digits(), the first's position
 
   [[nodiscard]] __device__ unsigned digit(const Use& use) const {
     return use.row >> shift & (kDigits - 1);
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) count_digits(Pass p) {
   }
 }
 
-// One block: replaces counts[digit][tile] by the sum of all counts before it.
+// One block: replaces counts[digit][tile] with the sum of all counts before it.
 __global__ void __launch_bounds__(kThreads) place_digits(Pass p) {
   __shared__ unsigned totals[kDigits];
   unsigned* const mine = p.counts + static_cast<std::int64_t>(threadIdx.x) * p.tiles;
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kThreads) move_uses(Pass p) {
     }
     __syncthreads();
     if (i < p.n) {
-      unsigned earlier = 0;  // uses in this tile with the same digit, which remain before it
+      unsigned earlier = 0;  // uses with the same digit before this one in the tile
       for (int u = 0; u < thread; ++u) earlier += digits[u] == digits[thread] ? 1 : 0;
       p.to[p.counts[digits[thread] * p.tiles + tile] + earlier] = use;
     }
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads) move_uses(Pass p) {
   }
 }
 
-// Sorts by row, equal rows by position. Returns the half of `uses` (2 n elements) with the result.
+// Sorts by row, then by position. Returns the half of `uses` (2 n elements) with the result.
 const Use* sort_uses(const std::int64_t* index, std::int64_t n, std::int64_t rows, Use* uses) {
   for_each(n, [=] __device__(std::int64_t i) {
     const bool inside = index[i] >= 0 && index[i] < rows;
@@ -166,7 +166,6 @@ struct Sums {
   T *head, *tail;  // [piece][column]
   T* dweight;
 
-  // True if use u exists and belongs to this row.
   [[nodiscard]] __device__ bool is_of(std::int64_t u, unsigned row) const {
     return u >= 0 && u < n && uses[u].row == row;
   }
@@ -195,7 +194,7 @@ __global__ void sum_pieces(Sums<T> s) {
   }
 }
 
-// Completes rows that begin in one piece and end in another, in the thread of the first piece.
+// Completes rows that span pieces, in the thread of the first piece.
 template <class T>
 __global__ void join_pieces(Sums<T> s) {
   for (std::int64_t e = first_item(); e < (s.pieces - 1) * s.dim; e += item_stride()) {

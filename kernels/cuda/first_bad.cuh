@@ -1,6 +1,6 @@
-// Finds the first invalid one of n items, so that a bad index raises an error that names it instead
-// of silently spoiling the results. The kernels record it in pinned memory, which the host reads at
-// a later check (runtime/device/findings.hpp), so that a step does not wait for the check.
+// Finds the first invalid item of n, so that a bad index raises an error that names the index,
+// instead of silently spoiling the results. The kernels record the item in pinned memory, which the
+// host reads later (runtime/device/findings.hpp), so that a step does not wait for the check.
 #pragma once
 
 #include "kernels/cuda/grid.cuh"
@@ -8,8 +8,8 @@
 
 namespace ringsmith::kernels::cuda {
 
-// Checks whether bad(i), a device function, is true for any i < n. For the smallest such i, a later
-// check of the findings throws UsageError(say(i, values[i])).
+// If bad(i), a device function, is true for any i < n, a later check of the findings throws
+// UsageError(say(i, values[i])) for the smallest such i.
 template <class Bad>
 void check_later(std::int64_t n, const Bad& bad, const std::int64_t* values,
                  const findings::Say& say) {

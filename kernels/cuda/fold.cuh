@@ -1,19 +1,19 @@
 // Folds many elements into one by a tree of fixed shape. Used by most sums and maxima (rows.cuh and
 // log_sum.cuh are for kernels that need a row several times).
 //
-// A fold has outputs, and each output has terms. A Nest of the dimensions that remain (`kept`)
-// numbers the outputs. Its operands are the outputs and, last, the input. A Nest of the reduced
-// dimensions (`folded`) numbers the terms.
+// A fold has outputs, and each output has terms. The Nest `kept` numbers the outputs by the
+// dimensions that remain. Its operands are the outputs and, last, the input. The Nest `folded`
+// numbers the terms by the reduced dimensions.
 //
 //   rows      terms are adjacent: a warp or a block per output, lanes along the terms
 //   columns   outputs are adjacent: a lane per output, eight rows of lanes along the terms
 //
-// In both cases the terms are cut into chunks of fixed length. One block folds a chunk with four
-// accumulators per thread and a tree over the threads, and writes a partial result. Another pass
-// folds the partial results. (Rows of more than 16,384^2 terms and columns of more than 256^2 need
-// three passes.) There are no atomics, and the tree depends only on the input's shape, strides and
-// alignment, not on the device, its load or the order of blocks. The chains of additions are short,
-// so a float sum of a million terms has the error of a few dozen additions.
+// In both cases the terms are cut into chunks of fixed length. A warp or block folds a chunk with
+// four accumulators per thread and a tree over the threads, and writes a partial result. Another
+// pass folds the partial results. (Rows of more than 16,384^2 terms and columns of more than 256^2
+// need three passes.) There are no atomics, and the tree depends only on the input's shape, strides
+// and alignment, not on the device or the order of blocks. A float sum of a million terms has the
+// error of a few dozen additions.
 #pragma once
 
 #include "kernels/cuda/pack.cuh"
@@ -23,8 +23,8 @@
 
 namespace ringsmith::kernels::cuda {
 
-constexpr std::int64_t kRowChunk = 16384;   // terms that a block folds: 64 per thread
-constexpr std::int64_t kColumnChunk = 256;  // terms of each of 32 outputs: 32 per thread
+constexpr std::int64_t kRowChunk = 16384;   // terms per chunk: 64 per thread of a block
+constexpr std::int64_t kColumnChunk = 256;  // terms per chunk of each of 32 outputs: 32 per thread
 constexpr int kChains = 4;                  // accumulators per thread
 
 // A Fold defines the terms and how two of them combine:
@@ -34,7 +34,7 @@ constexpr int kChains = 4;                  // accumulators per thread
 //   Value combine(a, b);             commutes
 //   static constexpr bool kPacks;    true if pack(offset) returns Pack<Value, kChains>
 //   void finish(offsets, value);     writes an output; offsets are the kept operands' positions
-// `term`, `combine`, `none`, `pack` and `finish` run on the device.
+// All functions run on the device.
 
 template <class Fold>
 struct Chains {
@@ -48,7 +48,7 @@ struct Chains {
   }
 };
 
-// For the output whose input begins at `base`, folds every lanes-th term in begin .. end - 1,
+// For the output whose input starts at `base`: folds every lanes-th term in begin .. end - 1,
 // starting with term begin + lane.
 template <class Fold>
 __device__ auto fold_strided(const Fold& fold, const Nest<1>& folded, std::int64_t base,
@@ -70,7 +70,7 @@ __device__ auto fold_strided(const Fold& fold, const Nest<1>& folded, std::int64
   return chains.folded(fold);
 }
 
-// The same for contiguous terms, which are read in packs, four packs at a time.
+// fold_strided() for contiguous terms, which are read in packs, four packs at a time.
 template <class Fold>
 __device__ auto fold_packs(const Fold& fold, std::int64_t base, std::int64_t begin,
                            std::int64_t end, int lane, int lanes) {
@@ -95,8 +95,8 @@ __device__ auto fold_packs(const Fold& fold, std::int64_t base, std::int64_t beg
   return chains.folded(fold);
 }
 
-// One pass over `outputs` x `terms`, where the terms are cut into `chunks` of `chunk` terms. If
-// there is more than one chunk, the results are written to `partials`.
+// Cuts the terms of each output into `chunks` of `chunk` terms. The results of several chunks are
+// written to `partials`.
 template <class Fold, int N>
 struct Pass {
   Fold fold;
@@ -182,7 +182,7 @@ void run_pass(const Pass<Fold, N>& pass, bool columns) {
     launch_over(fold_rows<kThreads, Fold, N>, jobs, 1, pass);
 }
 
-// Folds the partial results of another fold. Only the terms differ. The rest is inherited.
+// Folds the partial results of another fold.
 template <class Fold>
 struct Again : Fold {
   const typename Fold::Value* partials;
@@ -198,7 +198,7 @@ Again<Fold> again(const Again<Fold>& fold, const typename Fold::Value* partials)
   return {static_cast<const Fold&>(fold), partials};
 }
 
-// The last operand of `kept` is the input. If `packs`, terms are contiguous and pack() may be used.
+// The last operand of `kept` is the input. If `packs`, pack() may be used.
 template <int N, class Fold>
 void fold_nest(const Fold& fold, const Nest<N>& kept, const Nest<1>& folded, bool packs) {
   const std::int64_t outputs = numel(kept), terms = numel(folded);
@@ -214,7 +214,8 @@ void fold_nest(const Fold& fold, const Nest<N>& kept, const Nest<1>& folded, boo
   const Scratch<typename Fold::Value> partials(outputs * chunks);
   pass.partials = partials.data();
   run_pass(pass, columns);
-  // The partial results of output k are at k * chunks ... or, for columns, at k, k + outputs, ...
+  // For rows, the partial results of output k are at k * chunks, k * chunks + 1, and so on; for
+  // columns, at k, k + outputs, and so on.
   Nest<N> left = kept;
   std::int64_t linear = columns ? 1 : chunks;
   for (auto d = static_cast<std::size_t>(kept.dims); d-- > 0; linear *= kept.sizes[d])
@@ -232,7 +233,7 @@ struct Sums {
   __device__ T combine(T a, T b) const { return a + b; }
 };
 
-// Sets out[at] to the sum of elements of x or, if `add`, adds the sum to it.
+// out[at] = (or, if `add`, +=) the sum of elements of x.
 template <class T>
 struct SumInto : Sums<T> {
   static constexpr bool kPacks = true;
@@ -249,7 +250,7 @@ struct SumInto : Sums<T> {
 };
 
 // True if terms with the layout `folded`, which start at the offsets of operand N - 1 of `kept`,
-// can be read in packs of kChains.
+// can be read in packs of kChains and are enough for a warp.
 template <int N, class T>
 bool folds_in_packs(const T* x, const Nest<N>& kept, const Nest<1>& folded) {
   if (folded.dims != 1 || folded.inner(0) != 1 || !aligned_for(x, kChains)) return false;
@@ -259,7 +260,7 @@ bool folds_in_packs(const T* x, const Nest<N>& kept, const Nest<1>& folded) {
   return true;
 }
 
-// A fold with one output: finish() is called once, with the fold of contiguous terms 0 to n - 1.
+// A fold of contiguous terms 0 to n - 1 into one output.
 template <class Fold>
 void fold_flat(const Fold& fold, std::int64_t n, bool packs) {
   fold_nest(fold, one_run<2>(1, {}), one_run<1>(n, {1}), packs && n >= kWarp);

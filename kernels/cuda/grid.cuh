@@ -24,7 +24,6 @@ constexpr int kBlocksPerProcessor = 8;  // of kThreads: all 2048 threads of a mu
 
 inline cudaStream_t stream() { return Stream::current().get(); }
 
-// Number of multiprocessors of the current device.
 inline int processors() {
   int device = 0, count = 1;
   cuda_check(cudaGetDevice(&device));
@@ -36,8 +35,8 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b 
 
 __device__ inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
-// The number of blocks, at least 1, for a grid-stride loop over `work` items, of which each block
-// processes `per_block` per iteration.
+// Number of blocks, at least 1, for a grid-stride loop over `work` items. A block processes
+// `per_block` items per iteration.
 inline dim3 grid_for(std::int64_t work, std::int64_t per_block = kThreads,
                      std::int64_t blocks_per_processor = kBlocksPerProcessor) {
   const std::int64_t most = processors() * blocks_per_processor;
@@ -61,7 +60,6 @@ __device__ inline std::int64_t item_stride() {
   return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
 }
 
-// Launches a kernel for `work` items, of which each block processes `per_block` per iteration.
 template <class... Parameters, class... Arguments>
 void launch_over(void (*kernel)(Parameters...), std::int64_t work, std::int64_t per_block,
                  Arguments&&... arguments) {
@@ -74,13 +72,13 @@ __global__ void for_each_kernel(std::int64_t n, F f) {
   for (std::int64_t i = first_item(); i < n; i += item_stride()) f(i);
 }
 
-// Calls f(i) on the device for 0 <= i < n. This is the kernel for work that is only a loop body.
+// Calls f(i) on the device for 0 <= i < n.
 template <class F>
 void for_each(std::int64_t n, const F& f) {
   if (n > 0) launch_over(for_each_kernel<F>, n, kThreads, n, f);
 }
 
-// NaN is the only value that differs from itself. Always false for types without NaN.
+// Always false for types without NaN.
 template <class T>
 __device__ bool is_nan(const T& x) {
   return x != x;  // NOLINT(misc-redundant-expression)

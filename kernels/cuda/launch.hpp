@@ -1,4 +1,4 @@
-// The additions to the CUDA runtime API that let a .cu file be compiled both by nvcc and for vgpu.
+// The additions to the CUDA runtime API with which a .cu file compiles both by nvcc and for vgpu.
 //
 //   __global__ void scale(float* x, float a, int n) { ... }
 //   launch(scale, blocks, threads, 0, stream, x, 2, n);  // nvcc: scale<<<...>>>(x, 2, n)
@@ -20,7 +20,7 @@
 namespace ringsmith {
 
 // Starts the kernel on the current device, which must be the stream's device. Throws CudaError if
-// the configuration is impossible (e.g. an empty grid). Returns immediately. A later call reports
+// the configuration is impossible (e.g. an empty grid). Returns immediately; a later call reports
 // the errors of the running kernel.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,

@@ -9,9 +9,9 @@
 //      matrix, and a fold sums its columns. The number of blocks, and therefore the bits, depends
 //      only on the shape
 //
-// If kAdds, the forward kernel first adds the residual, and the backward kernel finally adds its
-// gradient. Together they read or write eight arrays, while separate kernels would read or write
-// eleven.
+// If kAdds, the forward kernel first adds the residual, and the backward kernel finally adds the
+// gradient of the sum's other uses. In version 2, the two kernels together read or write eight
+// arrays; separate kernels would access eleven.
 #include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/rows.cuh"
@@ -21,7 +21,7 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-// The vectors of a layer. An absent weight means ones, an absent bias zeros.
+// An absent weight means ones, an absent bias zeros.
 template <class T>
 struct Affine {
   const T *weight, *bias;
@@ -40,7 +40,7 @@ constexpr std::int64_t kBlockRow = team_capacity<T>(kThreads);
 
 template <class T>
 struct Forward {
-  const T *x, *residual;  // residual and sum: only if kAdds
+  const T *x, *residual;  // residual and sum are used only if kAdds
   T* sum;
   Affine<T> affine;
   T eps, *y, *mean, *rstd;
@@ -54,7 +54,7 @@ __global__ void forward_any(Forward<T> p) {  // version 1
   for (std::int64_t r = blockIdx.x; r < p.rows; r += gridDim.x) {
     const T* const row = (kAdds ? p.sum : p.x) + r * p.n;
     T sum = 0, squares = 0;
-    // Each thread later reads only elements of sum that it writes here, so no barrier is needed.
+    // No barrier is needed: a thread reads only those elements of p.sum that it writes here.
     for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) {
       if constexpr (kAdds) p.sum[r * p.n + i] = p.x[r * p.n + i] + p.residual[r * p.n + i];
       sum += row[i];
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Backward<T> p) {  // v
     p.partials[std::int64_t{blockIdx.x} * 2 * p.n + i] = total[i / p.n][i % p.n];
 }
 
-// Folds n columns of `rows` rows, which begin `stride` apart.
+// Folds n columns of `rows` rows, which are `stride` apart.
 template <class Fold>
 void fold_column_sums(const Fold& fold, std::int64_t rows, std::int64_t n, std::int64_t stride) {
   fold_nest(fold, one_run<2>(n, {1, 1}), one_run<1>(rows, {stride}), false);
@@ -220,7 +220,7 @@ T* or_null(std::span<T> s) {
   return s.empty() ? nullptr : s.data();
 }
 
-// If a team is a warp, a block has eight teams. Each team gets fewer rows then, because otherwise
+// If a team is a warp, a block has eight teams. Each of them gets fewer rows, because otherwise
 // 8192 rows would not fill a device.
 constexpr std::int64_t kRowsPerWarp = 4, kRowsPerBlock = 16, kMostBlocks = 1024;
 
@@ -254,7 +254,7 @@ std::int64_t row_length(std::span<const T> x, std::span<const T> rows) {
   return rows.empty() ? 0 : std::ssize(x) / std::ssize(rows);
 }
 
-// Length of a row. If there are no rows, it is the length of dweight or dbias.
+// If there are no rows, the length of dweight or dbias.
 template <class T>
 std::int64_t row_length(std::span<const T> x, std::span<const T> rows, std::span<const T> dweight,
                         std::span<const T> dbias) {

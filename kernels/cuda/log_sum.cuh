@@ -37,9 +37,8 @@ struct MaxAndSum {  // sum of exp(x - largest) over the elements so far
   }
 };
 
-// Returns the maximum and the sum of the row x of n elements. All threads of a block of kThreads
-// must call it, and each gets the result. If the maximum is infinite, the sum is NaN, as from a
-// separate pass for the sum, which computes exp(inf - inf).
+// All threads of a block of kThreads must call this for the same row of n elements, and all get the
+// result. If the maximum is infinite, the sum is NaN, as if it were computed by exp(inf - inf).
 template <class T>
 __device__ MaxAndSum<T> max_and_sum(const T* x, std::int64_t n) {
   constexpr int kGroup = 4;

@@ -43,7 +43,6 @@ void check_targets(const char* op, const Targets& targets) {
 
 namespace {
 
-// Targets, and the values that depend on the smoothing, as the kernels use them.
 template <class T>
 struct Labels {
   const std::int64_t* index;
@@ -51,7 +50,7 @@ struct Labels {
   T keep, spread;
   bool smooth;
 
-  // -log of the target's probability, or NaN if the target is no class (see check_targets).
+  // -log of the target's probability, or NaN if the target is out of range (see check_targets).
   [[nodiscard]] __device__ T surprise(const T* log_probs, std::int64_t row) const {
     const std::int64_t target = index[row];
     return target >= 0 && target < classes ? -log_probs[row * classes + target]
@@ -158,7 +157,7 @@ struct LogitRows {
   __device__ void finish(std::int64_t r, const LogSum<T>& s, T unlikely) const {
     statistics[r] = s;
     const std::int64_t target = labels.index[r];
-    T loss = static_cast<T>(NAN);  // if the target is no class, which check_targets reports
+    T loss = static_cast<T>(NAN);  // if the target is out of range, which check_targets reports
     if (target >= 0 && target < labels.classes) loss = -s.log_prob(x[r * labels.classes + target]);
     if (labels.smooth) loss = labels.keep * loss + labels.spread * unlikely;
     losses[r] = target == labels.ignored ? T(0) : loss;

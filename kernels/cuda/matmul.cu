@@ -1,5 +1,4 @@
-// kernels::cuda::matmul and linear choose the version of the ladder. column_sum, for the gradient
-// of a bias, is a fold.
+// kernels::cuda::matmul and linear choose the version of the ladder. column_sum is a fold.
 #include <array>
 #include <atomic>
 #include <string>
@@ -21,7 +20,7 @@ constexpr int kBest = 7;
 #define RINGSMITH_ON_DEVICES(kernel) kernel
 #endif
 
-// Overloaded versions are selected through a pointer to the overload for float.
+// Converting to the pointer type selects the overload for float.
 void (*const kBlocked)(const Product<float>&) = matmul_blocked;
 #ifndef RINGSMITH_VGPU
 void (*const kLibrary)(const Product<float>&) = matmul_cublaslt;

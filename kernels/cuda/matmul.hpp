@@ -14,8 +14,9 @@
 // set_matmul_version() selects another version. `kernel_bench matmul --device cuda --rung 3`
 // measures version 3.
 //
-// For mixed precision, f16 and bf16 use cuBLASLt on a device and version 3 on the emulator, but
-// bf16 uses version 8 or 9 if that is selected. Doubles, for gradient checks, use version 3.
+// f16 and bf16, for mixed precision, use cuBLASLt on a device, unless a version other than 7 is
+// selected. In that case, and on the emulator, bf16 uses version 8 or 9 if selected, and both types
+// otherwise use version 3. Doubles, for gradient checks, always use version 3.
 #pragma once
 
 #include <span>
@@ -48,19 +49,17 @@ void matmul_vectorised(const Product<float>& product);
 void matmul_tensor_tf32(const Product<float>& product);
 void matmul_tensor_bf16(const Product<float>& product);
 // Devices only. Floats are multiplied in float, or in TF32 if kernels::float32() says so. If the
-// library has no layout for a product (an operand without a unit stride), floats fall back to
+// library cannot run a product (e.g. an operand has no unit stride, or k is 0), floats fall back to
 // version 4, and f16 and bf16 to version 3.
 void matmul_cublaslt(const Product<float>& product);
 void matmul_cublaslt(const Product<f16>& product);
 void matmul_cublaslt(const Product<bf16>& product);
 
 enum class PipelineStages : std::uint8_t { two, four };
-// Operands are rounded to bfloat16, sums are floats. Throws UsageError as matmul_tensor_tf32()
-// does.
+// Operands are rounded to bfloat16, sums are floats. Throws UsageError like matmul_tensor_tf32().
 void matmul_pipelined(const Product<float>& product, PipelineStages stages);
 void matmul_pipelined(const Product<bf16>& product, PipelineStages stages);
 
-// Throws UsageError if the current device has no tensor cores for TF32 and BF16.
 void require_tensor_cores();
 [[nodiscard]] bool has_tensor_cores();
 
@@ -71,9 +70,8 @@ struct MatmulVersion {
 };
 [[nodiscard]] std::span<const MatmulVersion> matmul_versions();
 
-// Selects the version that multiplies floats (and bf16, see the top of this file) from now on. 0
-// selects the best one available. Throws UsageError if the number is not in the list or the version
-// does not run here.
+// Selects the version that multiplies floats and bf16. 0 selects the best one available. Throws
+// UsageError if the number is not in the list or the version does not run here.
 void set_matmul_version(int number);
 [[nodiscard]] int matmul_version();
 

@@ -5,8 +5,8 @@
 //   f16, bf16: as float; operands are widened on their way into shared memory, sums are floats
 //
 // Any strides are supported, because the threads that load a slab run along whichever dimension is
-// contiguous. By default, the emulator uses this version for double, f16 and bf16, because a
-// fiber's 8 x 8 sums become vector registers of the CPU and there are few barriers.
+// contiguous. It suits the emulator, because a fiber's 8 x 8 sums become vector registers of the
+// CPU and there are few barriers.
 #include <type_traits>
 
 #include "kernels/cuda/matmul.hpp"

@@ -2,11 +2,11 @@
 //
 // cuBLASLt uses column-major matrices. A row-major C (m x n) is, byte for byte, a column-major C^T
 // (n x m) = B^T A^T, so the operands are exchanged. An operand that is stored by rows here needs no
-// transposition there, but an operand that is stored by columns does.
+// transposition there; one that is stored by columns does.
 //
-// The library picks an algorithm by a heuristic that takes longer than a small product, so the
-// choice is cached for every kind of product. There is one handle per device. A workspace from the
-// caching allocator lets the library split k if C is small.
+// The library's heuristic takes longer than a small product, so its choice is cached for every kind
+// of product. There is one handle per device. A workspace from the caching allocator lets the
+// library split k if C is small.
 #ifndef RINGSMITH_VGPU
 #include <cublasLt.h>
 #include <map>
@@ -32,7 +32,6 @@ void check(cublasStatus_t status, const char* call) {
 }
 #define cublas_check(...) check((__VA_ARGS__), #__VA_ARGS__)
 
-// The library's opaque objects, destroyed when they go out of scope.
 template <class Handle, cublasStatus_t (*kDestroy)(Handle)>
 struct Owned {
   Handle handle = nullptr;
@@ -49,13 +48,14 @@ constexpr cudaDataType_t kType = std::is_same_v<T, float> ? CUDA_R_32F
                                  : std::is_same_v<T, f16> ? CUDA_R_16F
                                                           : CUDA_R_16BF;
 
-// A matrix as column-major memory: `columns` columns of `rows` elements that begin `ld` apart.
+// A matrix as column-major memory: `columns` columns of `rows` elements, `ld` apart.
 struct Memory {
   const void* data;
   std::int64_t rows, columns, ld, batch_stride;
   bool transposed;  // the operand is the transpose of the memory
 
-  // Describes the transpose of m, because the whole product is transposed. False if no stride is 1.
+  // Describes the transpose of m, because the whole product is transposed. False if no stride is 1
+  // or if lines of m overlap.
   template <class T>
   static bool of(const Matrix<const T>& m, std::int64_t batch_stride, Memory& to) {
     if (m.col_stride == 1 && (m.row_stride >= m.cols || m.rows == 1))
@@ -185,7 +185,7 @@ class Library {
 
 namespace {
 
-// False if the library has no layout for the product.
+// False if the library has no layout for the product, or k is 0.
 template <class T>
 bool multiply(const Product<T>& p) {
   if (p.c.rows * p.c.cols * p.batches == 0) return true;

@@ -2,7 +2,7 @@
 //
 // Every element of A is read from memory n times and every element of B m times, i.e. 8 bytes for
 // each multiply-add. Neighbouring threads have neighbouring columns, so a warp reads one element of
-// A and part of a row of B. The caches do the rest. This is the baseline for the other versions.
+// A and part of a row of B.
 #include "kernels/cuda/matmul.hpp"
 #include "kernels/cuda/strided.cuh"
 #include "kernels/cuda/tile_product.cuh"

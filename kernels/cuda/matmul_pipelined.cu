@@ -21,8 +21,8 @@
 //   (k + 3) % 4        slab k - 1, read in the step before, replaced by slab k + 3
 //
 // The single barrier of a step has two purposes. It makes slab k visible to all threads, after each
-// has waited for its own copies. It also confirms that all threads have read slab k - 1, whose
-// stage is then reused.
+// has waited for its own copies. It also ensures that all threads have read slab k - 1 before its
+// stage is reused.
 //
 //   a block: 128 x 128 of C by 8 warps, each 64 x 32 = 4 x 4 tiles of 16 x 8
 //   a slab:  32 of k. Rows of shared memory are 16 bytes longer than their data, so that the 8 rows
@@ -62,7 +62,7 @@ struct Operand {
   std::int64_t lines, depth, line_stride, k_stride;
   bool along_k, packs;
 
-  // Starts this thread's copies for the slab of the lines from `first` on and k from k0 on. Without
+  // Starts this thread's copies for a slab of lines from `first` on and k from k0 on. Without
   // packs, the copies are complete on return.
   __device__ void fetch(bf16* slab, std::int64_t first, std::int64_t k0) const {
 #pragma unroll
@@ -72,7 +72,6 @@ struct Operand {
       const int k = along_k ? e % (kDepth / kCopy) * kCopy : e / (kTile / kCopy);
       bf16* const to = slab + (along_k ? i * kAlongK + k : k * kAcrossK + i);
       const std::int64_t lines_left = lines - first - i, k_left = depth - k0 - k;
-      // Number of elements of the copy that exist.
       const std::int64_t here = lines_left <= 0 || k_left <= 0 ? 0 : along_k ? k_left : lines_left;
       const int count = static_cast<int>(smaller(here, kCopy));
       const bf16* const from = data + (first + i) * line_stride + (k0 + k) * k_stride;
@@ -89,7 +88,7 @@ struct Operand {
   }
 };
 
-// Loads the fragment of A for rows `row` to row + 15 and k to k + 15 of a slab.
+// The fragment of A for rows `row` to row + 15 and k to k + 15.
 __device__ void load_a(std::uint32_t (&a)[4], const bf16* slab, bool along_k, int row, int k) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;
   // Matrix m is at row 8 (m % 2), k 8 (m / 2). Its row r is a row of A or, if not along_k, one k.
@@ -98,7 +97,7 @@ __device__ void load_a(std::uint32_t (&a)[4], const bf16* slab, bool along_k, in
   else
     load_matrices_transposed(a, slab + (k + m / 2 * 8 + r) * kAcrossK + row + m % 2 * 8);
 }
-// Loads the two fragments of B for columns `column` to column + 15 and k to k + 15.
+// The two fragments of B for columns `column` to column + 15 and k to k + 15.
 __device__ void load_b(std::uint32_t (&b)[2][2], const bf16* slab, bool along_k, int column,
                        int k) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;
@@ -189,7 +188,7 @@ __global__ void __launch_bounds__(kThreads) pipelined(Job<Out> job) {
   }
 }
 
-// The operand whose lines are the rows of `lines`, which is a, or b transposed.
+// The operand whose lines are the rows of `lines` (a, or b transposed).
 Operand operand(const Matrix<const bf16>& lines, std::int64_t batch_stride) {
   const bool along_k = lines.col_stride == 1 || lines.row_stride != 1;
   const std::int64_t unit = along_k ? lines.col_stride : lines.row_stride;

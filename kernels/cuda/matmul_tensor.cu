@@ -1,15 +1,15 @@
 // Matrix product, versions 5 and 6: tensor cores.
 //
-// A warp multiplies a fragment of A by a fragment of B with a single operation (wmma): 16 x 16 sums
-// with 2048 (TF32) or 4096 (bfloat16) multiply-adds. Operands are rounded on their way into shared
+// A warp multiplies a fragment of A by a fragment of B with a single operation (wmma): 16 x 16
+// sums, 2048 (TF32) or 4096 (bfloat16) multiply-adds. Operands are rounded on their way into shared
 // memory, to TF32 (8 bits of exponent, 10 of mantissa; k advances by 8) or bfloat16 (8 and 7; by
 // 16). Products are exact, sums are floats.
 //
 //   a block: 128 x 128 of C, 8 warps, each 64 x 32 = 4 x 2 fragments
 //   a slab:  16 of k, A and B row by row, 8 elements of padding against bank conflicts
 //
-// To keep the code simple, loading a slab does not overlap with multiplying another. In versions 8
-// and 9 it does. Hopper's additional instructions (wgmma, TMA) are left to cuBLASLt.
+// For simplicity, loading a slab does not overlap with multiplying another, as it does in versions
+// 8 and 9. Hopper's additional instructions (wgmma, TMA) are left to cuBLASLt.
 #include <mma.h>
 
 #include "kernels/cuda/matmul.hpp"

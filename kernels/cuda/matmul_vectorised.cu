@@ -4,8 +4,8 @@
 //                     contiguous, and stored in shared memory as slab[k][i], in which a thread's
 //                     operands are contiguous. Its columns are two groups of four, 64 apart, so
 //                     that eight neighbouring threads read 128 bytes without a bank conflict
-//   double buffering  while a slab is multiplied, the next is in flight from memory to registers,
-//                     and then goes to the other half of shared memory. Arithmetic hides the
+//   double buffering  while a slab is multiplied, the next is in flight from memory to registers.
+//                     The other half of shared memory receives it, so arithmetic hides the
 //                     latency, and one barrier per slab is enough
 //
 //   fetch 0  put 0 | fetch 1  multiply 0  put 1 | fetch 2  multiply 1  put 2 | ...   ( | barrier )
@@ -27,7 +27,7 @@ struct alignas(16) Slab {
   float at[kDepth][kPadded];  // [k][row or column]
 };
 
-// A, or B transposed, as `size` rows along k. Element (i, k) is data[i * stride + k * k_stride].
+// A, or B transposed, as `size` rows. Element (i, k) is data[i * stride + k * k_stride].
 struct Operand {
   const float* data;
   std::int64_t size, stride, k_stride;

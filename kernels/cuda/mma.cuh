@@ -1,6 +1,5 @@
 // A warp's instructions for tensor cores, and asynchronous copies into shared memory (compute
-// capability 8.0 and above), as functions. The emulator has its own version of each
-// (kernels/vgpu/api/tensor.hpp).
+// capability 8.0 and above), as functions. kernels/vgpu/api/tensor.hpp emulates them.
 //
 // multiply_fragments: C (16 x 8, float) += A (16 x 16) B (16 x 8), operands bf16. With g = lane / 4
 // and t = 2 (lane % 4), a lane holds pairs of neighbours in registers of 32 bits (PTX ISA, "Matrix

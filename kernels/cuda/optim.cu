@@ -1,11 +1,11 @@
-// Optimizer steps: one pass over the arrays, with nothing else to optimise.
+// Optimizer steps: one pass over the arrays.
 //
 // Adam reads four arrays and writes three, i.e. 28 bytes of memory traffic per element for about 15
-// operations. Only memory matters, so enough loads must be in flight: packs of 16 bytes from all
-// four arrays, and a grid that fills the device. Arrays that are not aligned (a gradient inside a
-// bucket) are processed element by element; a warp then still reads 128 bytes at a time. The
-// operations and their order are the CPU oracle's, and each is rounded separately (--fmad=false),
-// so the bits are PyTorch's.
+// operations. Enough loads must therefore be in flight: packs of 16 bytes from all four arrays, and
+// a grid that fills the device. Arrays that are not aligned (a gradient inside a bucket) are
+// processed element by element; even so, a warp reads 128 bytes at a time. The operations and their
+// order are the CPU oracle's, and each is rounded separately (--fmad=false), so the bits are
+// PyTorch's.
 //
 // Clipping does not wait for the device: a fold sums squares in double, one thread computes the
 // factor from all sums, and scale() reads it from device memory.
@@ -94,8 +94,8 @@ struct Adam {
   }
 };
 
-// Calls op(g[i], updated[i]...) for this thread's elements i < n, which are in packs of kWidth
-// elements: packs first, first + stride, ...
+// Calls op(g[i], updated[i]...) for this thread's elements i < n: packs of kWidth elements, number
+// first, first + stride, ..., then single elements.
 template <int kWidth, class Op, class T, class... Updated>
 __device__ void update_items(std::int64_t first, std::int64_t stride, std::int64_t n, const Op& op,
                              const T* g, Updated*... updated) {
@@ -160,7 +160,7 @@ struct AdamTable {
                      aligned(t.g.data(), t.p.data(), t.m.data(), t.v.data(), t.largest.data())};
     chunks += static_cast<std::int32_t>(ceil_div(n, kChunk));
   }
-  // The row of a chunk, i.e. the last row whose first chunk is not after it.
+  // The row that contains the chunk: the last row with first <= chunk.
   [[nodiscard]] __device__ int row_of(std::int32_t chunk) const {
     int low = 0, high = count;
     while (high - low > 1) {

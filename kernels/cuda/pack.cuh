@@ -1,9 +1,8 @@
 // Packs of elements, usually 16 bytes, the widest load and store of a thread on most devices.
 //
-// A GPU moves memory in sectors of 32 bytes. A warp that loads 16 bytes per lane requests 512 bytes
-// with a quarter of the instructions that loads of 4 bytes need. Packs need aligned pointers, but
-// views and bucket offsets may be misaligned. Callers therefore check with aligned() and fall back
-// to single elements.
+// A warp that loads 16 bytes per lane needs a quarter of the instructions of loads of 4 bytes.
+// Packs need aligned pointers, but views and bucket offsets may be misaligned. Callers therefore
+// check with aligned() and fall back to single elements.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +17,9 @@ struct alignas(N * sizeof(T)) Pack {
   T at[N];
 };
 
-// Number of elements of T in a pack of 16 bytes.
 template <class T>
 constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 
-// Pack number i of p.
 template <int N, class T>
 __device__ Pack<T, N> load_pack(const T* p, std::int64_t i) {
   return reinterpret_cast<const Pack<T, N>*>(p)[i];
@@ -45,8 +42,8 @@ bool aligned(const T* p, const More*... more) {
   return aligned_for(p, n) && (aligned_for(more, n) && ...);
 }
 
-// One element at any address. Communication buffers are the caller's memory and may not even be
-// aligned to their elements. A device faults on a misaligned load, so these are copied by bytes.
+// Communication buffers are the caller's memory and may not even be aligned to their elements. A
+// device faults on a misaligned load, so such elements are copied by bytes.
 template <class T>
 __device__ T load_element(const std::byte* p) {
   if (reinterpret_cast<std::uintptr_t>(p) % sizeof(T) == 0) return *reinterpret_cast<const T*>(p);

@@ -1,6 +1,6 @@
-// Pooling: a thread per element of the result. The backward passes gather, i.e. a pixel finds the
-// windows that contain it, in ascending order, so that no two threads write the same element and
-// the order of the sum is fixed.
+// Pooling: a thread per element of the result. The backward passes gather: a pixel adds up the
+// windows that contain it, in ascending order, so no two threads write the same element and the
+// order of the sum is fixed.
 #include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/strided.cuh"
 #include "kernels/pool.hpp"
@@ -9,7 +9,7 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-// Calls f(plane, i, j, flat output) on the device for every output.
+// f(plane, i, j, flat output), on the device.
 template <class F>
 void for_each_output(const Pool2dShape& s, const F& f) {
   for_each(s.planes * s.out_h() * s.out_w(), [=] __device__(std::int64_t k) {

@@ -1,5 +1,5 @@
-// Reduces several arrays to one value per element and writes it to several places, in one pass, 16
-// bytes at a time if every pointer is aligned.
+// Reduces several arrays to one and writes it to several places, in one pass, 16 bytes at a time if
+// every pointer is aligned.
 #include <algorithm>
 
 #include "kernels/cuda/grid.cuh"

@@ -1,6 +1,6 @@
 // The pairwise operations of kernels/reduce.hpp on a device, with the bits of
-// kernels/cpu/reduce_ops.hpp. The reduction kernel and the kernels of runtime/comm/device share
-// them. (A NaN stays a NaN, but its payload depends on the processor.)
+// kernels/cpu/reduce_ops.hpp. (A NaN stays a NaN, but its payload depends on the processor.) Used
+// by the reduction kernel and the kernels of runtime/comm/device.
 //
 // Sums and products use rounding intrinsics, because the compiler could contract an operator with
 // its neighbour into a fused multiply-add, which rounds once where the CPU rounds twice.
@@ -16,7 +16,7 @@
 
 namespace ringsmith::kernels::cuda {
 
-// The type in which one pairwise operation is computed, and the conversions to and from it.
+// The type in which one pairwise operation is computed.
 template <class T>
 struct Computed {
   using type = T;
@@ -49,14 +49,13 @@ __device__ inline double rounded_sum(double a, double b) { return __dadd_rn(a, b
 __device__ inline float rounded_product(float a, float b) { return __fmul_rn(a, b); }
 __device__ inline double rounded_product(double a, double b) { return __dmul_rn(a, b); }
 
-// True if the first operand is the result, because it wins or is NaN. Otherwise the second operand
-// is the result.
+// True if the first operand is the result, because it wins or is NaN.
 template <class C>
 __device__ bool keeps_first(C a, bool first_wins) {
   return first_wins || a != a;
 }
 
-// Integer sums and products are unsigned, in at least the width of unsigned int, so overflow wraps.
+// Integer sums and products are unsigned, so overflow wraps.
 template <Reduction op, class C>
 __device__ C combine_computed(C a, C b) {
   if constexpr (op == Reduction::min) {
@@ -80,7 +79,7 @@ __device__ T combine(T a, T b) {
   return C::narrow(combine_computed<op>(C::widen(a), C::widen(b)));
 }
 
-// x * scale, computed in Computed<T>::type, then rounded to T. Integers are returned unchanged.
+// Computed in Computed<T>::type, then rounded to T. Integers are returned unchanged.
 template <class T>
 __device__ T scaled(T x, double scale) {
   using C = Computed<T>;
@@ -90,7 +89,6 @@ __device__ T scaled(T x, double scale) {
     return C::narrow(rounded_product(C::widen(x), static_cast<typename C::type>(scale)));
 }
 
-// Calls f with std::integral_constant<Reduction, ...> for a reduction known at run time.
 template <class F>
 __host__ __device__ auto visit_reduction(Reduction op, F&& f) {
   switch (op) {

@@ -1,7 +1,8 @@
 // Sums and maxima over any dimensions of a strided tensor, by the folds of kernels/cuda/fold.cuh.
 //
 //   sum, max           a fold over rows or columns; sum reads contiguous terms in packs of four
-//   max_backward       a thread per element of the gradient, which checks whether it is the maximum
+//   max_backward       a thread per element of the gradient. Compares the element's index with
+//                      the index of the maximum
 //   max_all_backward   a fold counts the maxima, then a thread per element; the count remains on
 //                      the device
 #include "kernels/cuda/fold.cuh"
@@ -87,7 +88,6 @@ void max_backward(View<T> grad_x, View<const std::int64_t> indices, View<const T
   T* const to = grad_x.data;
   const std::int64_t* const index = indices.data;
   const T* const from = g.data;
-  // Neighbouring threads write neighbouring elements, whichever dimension is innermost.
   const bool inner = dim.stride == 1;
   for_each(slices * dim.n, [=] __device__(std::int64_t i) {
     std::int64_t rest = i;

@@ -15,7 +15,7 @@ namespace ringsmith::kernels::cuda {
 
 constexpr int kRowPacks = 4;
 
-// Number of elements of the longest row that a team can hold.
+// Length of the longest row that a team can hold.
 template <class T>
 constexpr std::int64_t team_capacity(int team, int packs = kRowPacks) {
   return std::int64_t{team} * packs * kPack<T>;
@@ -38,7 +38,7 @@ struct RowShare {
         if (first + k < n) f(at[p][k], first + k);
     }
   }
-  // The same for the corresponding elements of several shares, without the column.
+  // Calls f for the corresponding elements of this share and the others, without the column.
   template <class F, class... Shares>
   __device__ void with(std::int64_t n, int lane, const F& f, Shares&... others) {
 #pragma unroll

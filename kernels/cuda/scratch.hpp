@@ -1,7 +1,7 @@
-// Device memory for the duration of one call of a kernel family: partial sums, counters, flags.
+// Device memory for one call of a kernel family: partial sums, counters, flags.
 //
-// The caching allocator provides it for the current device and stream. It is freed when the call
-// returns, even if its kernels have not begun, because the block's next user is queued after them.
+// The caching allocator provides it for the current device and stream. The memory may be freed
+// before the kernels have run, because the block's next user is queued after them.
 #pragma once
 
 #include <cstdint>

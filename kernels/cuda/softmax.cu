@@ -3,7 +3,7 @@
 //   1  a thread per slice, which it reads three times (forward) or twice (backward). For slices
 //      that are not contiguous (inner > 1). Neighbouring threads have neighbouring slices
 //   2  a block per row of any length. In forward, one pass computes the maximum and the sum
-//      together (log_sum.cuh), and a second one writes
+//      together (log_sum.cuh), and a second pass writes the result
 //   3  a warp (up to 512 floats) or a block (up to 4096) per row, which is kept in registers, so
 //      that memory is read and written once
 #include "kernels/cuda/elementwise_math.cuh"
@@ -40,14 +40,13 @@ struct Backward {
 
 // --- version 1: slices of n elements `inner` apart
 
-// Offset of the first element of slice number i.
 __device__ inline std::int64_t slice_begin(std::int64_t i, const Slices& s) {
   const std::int64_t within = take_digit(i, s.inner);
   return i * s.n * s.inner + within;
 }
 
-// Sum of term(0) .. term(n - 1) by one thread, in two levels, because a long chain of additions
-// would accumulate its roundings.
+// Sum of term(0) .. term(n - 1) in two levels, because a long chain of additions would accumulate
+// its roundings.
 template <class T, class Term>
 __device__ T chunked_sum(std::int64_t n, const Term& term) {
   constexpr std::int64_t kChunk = 32;
@@ -158,7 +157,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// Launches the version for these slices. `arrays` are the inputs, then the output.
+// `arrays` are the inputs and, last, the output.
 template <class T, class OfSlices, class OfRows, class OfAnyRows, class... Arrays>
 void launch_version(const Slices& s, OfSlices* slices, OfRows* in_warps, OfRows* in_blocks,
                     OfAnyRows* any, Arrays*... arrays) {

@@ -2,8 +2,8 @@
 //
 // A Nest (kernels/nest.hpp: dimensions merged where all operands allow it) is passed to the kernel
 // by value. Every thread splits its element's number, innermost dimension first. This needs one
-// division per dimension, of 32 bits where possible, because a GPU divides 64 bits in about 70
-// instructions.
+// division per dimension, of 32 bits where possible, because a GPU needs about 70 instructions to
+// divide 64 bits.
 #pragma once
 
 #include "kernels/cuda/grid.cuh"
@@ -11,7 +11,7 @@
 
 namespace ringsmith::kernels::cuda {
 
-// Replaces n by the quotient of n and size, and returns the remainder.
+// Replaces n with the quotient of n and size, and returns the remainder.
 __device__ inline std::int64_t take_digit(std::int64_t& n, std::int64_t size) {
   if (((n | size) >> 32) == 0) {
     const auto a = static_cast<std::uint32_t>(n), b = static_cast<std::uint32_t>(size);
@@ -54,7 +54,7 @@ bool is_contiguous(const Nest<N>& nest) {
 
 // Rewrites the innermost dimension as packs of n elements, i.e. divides its size and multiplies its
 // strides by n. Returns false, without a change, if operand 0 is not contiguous there, another
-// operand is neither contiguous nor broadcast, or rows do not begin and end at packs.
+// operand is neither contiguous nor broadcast, or rows do not start and end at packs.
 template <int N>
 bool in_packs(Nest<N>& nest, std::int64_t n) {
   const std::size_t last = nest.last();

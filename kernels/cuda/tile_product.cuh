@@ -43,9 +43,9 @@ struct TileShape {
   static constexpr int kThreads = kM / kR * kAcross;
 };
 
-// Calls load(line(i), i, k, whether line i exists) for all i < kLines and k < kK of a slab, spread
-// over the block. Lanes run along k or across the lines. In the second case a thread keeps its
-// line.
+// Calls load(line(i), i, k, i < lines) for all i < kLines and k < kK of a slab, spread over the
+// block. If i >= lines, line(0) is passed instead of line(i). Lanes run along k or, if not along_k,
+// across the lines, and a thread keeps its line.
 template <int kThreads, int kK, int kLines, class Line, class Load>
 __device__ void each_of_slab(bool along_k, int lines, const Line& line, const Load& load) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -66,8 +66,8 @@ __device__ void each_of_slab(bool along_k, int lines, const Line& line, const Lo
 //   T                                 the element type
 //   std::int64_t m, n;                C is m x n
 //   bool a_along_k, b_along_n;        the dimensions along which A and B are contiguous
-//   row(i), column(j)                 position of a row of A, a column of B: computed once, then
-//   T a(row, k), T b(k, column)       passed to a and b, which are only called within bounds
+//   row(i), column(j)                 locate a row of A, a column of B for the next functions
+//   T a(row, k), T b(k, column)       an element of A, of B. Called only within bounds
 //   void store(i, j, sum)
 // Sums over k in begin .. end - 1, in ascending order.
 template <class Shape, class Problem>

@@ -3,9 +3,8 @@
 //   warp    five exchanges with the lanes 16, 8, 4, 2, 1 away: every lane ends with the total
 //   block   the warps' totals, via shared memory: all threads combine them in order of the warps
 //
-// Addition commutes, so both partners of an exchange get the same bits, and the result does not
-// depend on which warp is first. All threads of the warp or block must call these functions.
-// Otherwise the kernel hangs.
+// Addition commutes, so both partners of an exchange get the same bits. All threads of the warp or
+// block must call these functions. Otherwise the kernel hangs.
 #pragma once
 
 #include "kernels/cuda/grid.cuh"
@@ -27,8 +26,7 @@ struct Larger {
   }
 };
 
-// The value of the lane whose number differs from this lane's in the bits of `lanes`. Overloaded
-// for structs.
+// The value of the lane number (this lane xor `lanes`). Overloaded for structs.
 template <class T>
 __device__ T from_lane_xor(T value, int lanes) {
   return __shfl_xor_sync(0xffffffffU, value, lanes);
@@ -56,8 +54,7 @@ __device__ T block_reduce(T value, Op op) {
   return total;
 }
 
-// A team is the group of threads that works on one row: a warp (several teams per block) or a
-// block.
+// A team is the group of threads that works on one row: a warp or a block.
 template <int kSize, class T, class Op>
 __device__ T team_reduce(T value, Op op) {
   if constexpr (kSize == kWarp)

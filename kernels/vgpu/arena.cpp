@@ -25,14 +25,13 @@ constexpr std::size_t kQuick = 32;  // allocations, which take about 2 us to che
 
 std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
 
-// The last record at or before the address.
 template <class Map>
 auto at_or_before(const Map& map, const void* address) {
   auto it = map.upper_bound(static_cast<const std::byte*>(address));
   return it == map.begin() ? map.end() : std::prev(it);
 }
 
-// The allocation that contains the address in its pages, or in the guard page after them.
+// The allocation whose pages, or whose guard page after them, contain the address.
 const Arena::Allocation* near(const std::map<const std::byte*, Arena::Allocation>& map,
                               const std::byte* p) {
   const auto next = map.upper_bound(p);
@@ -88,8 +87,7 @@ std::byte* Arena::place(std::size_t page_bytes, bool small) {
     small_next_ += page_bytes + guard_page();
     return at;
   }
-  // The first page of a shared block is never used, so that using the block's base as an array
-  // faults.
+  // The first page is not used, so that a program that takes the block's base for an array faults.
   const std::size_t skip = small ? guard_page() : 0;
   const std::size_t bytes = round_up(skip + page_bytes + guard_page(), kBlock);
   std::byte* at = place_block(bytes);
@@ -133,7 +131,7 @@ std::optional<Arena::Allocation> Arena::free(void* start) {
   const Allocation a = it->second;
   check(a, [] { return "when it was freed"; });
   take_key(a.pages);
-  // The addresses fault from now on, and the file returns its pages to the system.
+  // The addresses now fault, and the file returns its pages to the system.
   if (::mmap(a.pages, a.page_bytes, PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
     fatal("cannot unmap " + std::to_string(a.page_bytes) + " bytes of freed device memory");

@@ -1,15 +1,15 @@
-// The memory of one virtual device: a range of addresses over one anonymous file (memfd), so that
-// other processes can map it.
+// The memory of one virtual device: a range of addresses over one anonymous file (memfd), which
+// other processes can map.
 //
-//   | block: 2 MiB                              | block            | ...
-//   | guard [canary|data|canary] guard  page .. | data ..... |canary guard
+//   | block: 2 MiB                             | block                  | ...
+//   | guard [gap|data|gap] guard page ...      | data ..... [gap] guard |
 //
 // As on a GPU, small allocations share a block of 2 MiB, and an IPC handle names the block, so the
 // exporter must also send the offset. Unlike on a GPU, a page that faults follows every allocation.
-// Small allocations end less than 256 bytes before it (the alignment that cudaMalloc promises).
-// Large ones begin at their block's base. The gaps hold a pattern that is checked. Fresh memory has
-// all bits set, which is NaN in every float. Addresses are not reused while unused ones are left,
-// so that an access to freed memory faults and is reported as such.
+// Small allocations end less than 256 bytes before it (the alignment of cudaMalloc). Large ones
+// start at their block's base. The gaps hold a pattern that is checked. Fresh memory has all bits
+// set, which is NaN in every float. Addresses are reused only when all others have been used, so
+// that an access to freed memory faults and is reported as such.
 #pragma once
 
 #include <cstddef>
@@ -46,20 +46,19 @@ class Arena {
   // Null if the device's memory or its addresses are exhausted.
   void* allocate(std::size_t bytes);
   // Ends the process if bytes next to the allocation were overwritten. Returns nothing if no
-  // allocation begins here.
+  // allocation starts here.
   std::optional<Allocation> free(void* start);
 
-  // The living allocation that contains this address.
   [[nodiscard]] std::optional<Allocation> find(const void* address) const;
   [[nodiscard]] std::optional<Block> block_of(const void* address) const;
-  // True if a block begins at this offset of the file and contains a living allocation.
+  // True if a block starts at this offset of the file and contains a living allocation.
   [[nodiscard]] bool block_lives(std::size_t offset) const;
   [[nodiscard]] std::string describe(const void* address) const;
   // True if the address is in, or just after, an allocation that has been freed.
   [[nodiscard]] bool was_freed(const void* address) const;
-  // Ends the process if the patterns around an allocation were overwritten. `when` is called only
-  // then, to complete the message. The quick check, for the end of each kernel, does nothing if
-  // there are many allocations.
+  // Ends the process if the patterns around an allocation were overwritten. The message includes
+  // the result of `when`, which is called only in that case. The quick check, for the end of each
+  // kernel, does nothing if there are many allocations.
   void check_patterns(const std::function<std::string()>& when) const;
   void check_patterns_quickly(const std::function<std::string()>& when) const;
 

@@ -48,8 +48,7 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
                  static_cast<unsigned>(block_number / grid.grid.x / grid.grid.y)};
   view_.block_dim = block;
   view_.grid_dim = grid.grid;
-  // The end of dynamic shared memory is at a page that faults, and the start is aligned to 16
-  // bytes.
+  // Dynamic shared memory ends at a page that faults and starts at a multiple of 16 bytes.
   view_.dynamic_shared = dynamic_ + kMostShared - (grid.shared_bytes + 15) / 16 * 16;
   count_ = block.x * block.y * block.z;
   begun_ = finished_ = arrived_ = 0;
@@ -58,8 +57,8 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
   spinning_.clear();
   progress_ = true;
 
-  // Warps begin in a seeded order, and so do the lanes of each. Thus few fibers live
-  // simultaneously.
+  // Few fibers live simultaneously, because warps begin one after another. The orders of warps and
+  // of lanes are seeded.
   const unsigned warps = (count_ + 31) / 32;
   unsigned n = 0;
   Permutation(warps, random_.next()).each([&](std::uint64_t w) {
@@ -75,7 +74,8 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
   active_runner = this;
   watched_.begin_block();
   current_block = &view_;
-  // The block's threads run after this OS thread has initialised its thread_local variables.
+  // Tells ThreadSanitizer that the block's threads run after this OS thread has initialised its
+  // thread_local variables.
   declare_before(&shared_order_[blocks_run_ % 2]);
   Fiber* first = idle_fiber();
   running_ = first;
@@ -105,7 +105,7 @@ void BlockRunner::live(Fiber* self) {
 
 Fiber* BlockRunner::idle_fiber() {
   if (idle_.empty()) return fibers_.make();
-  // Under ThreadSanitizer a fiber is a thread. Takes a random fiber, so that equally numbered
+  // For ThreadSanitizer a fiber is a thread. A random fiber is used, so that equally numbered CUDA
   // threads of two blocks do not look like one thread.
   if (kTsan) std::swap(idle_[random_.below(idle_.size())], idle_.back());
   Fiber* fiber = idle_.back();
@@ -142,7 +142,7 @@ void BlockRunner::run_one(Fiber* self) {
          *after = &shared_order_[(blocks_run_ + 1) % 2];
     const Loud loud;
     happens_after(begin);
-    happens_after(before);  // the previous block used the __shared__ variables
+    happens_after(before);  // after the previous block used the __shared__ variables
     run(arguments);
     happens_before(after);
     happens_before(end);
@@ -177,7 +177,7 @@ Fiber* BlockRunner::choose(Fiber* free) {
   }
 }
 
-// ---- descriptions of a block that is stuck, or in which an error was found ----
+// ---- descriptions of a block for reports ----
 
 std::string BlockRunner::describe() const {
   std::map<std::string, std::vector<unsigned>> groups;

@@ -1,9 +1,8 @@
 // Runs one block on one OS thread. Its CUDA threads are fibers, which run in seeded order until
 // they wait.
 //
-// A thread begins as a plain call on any free fiber and ends on it, so a kernel without barriers
-// costs one call per thread. Only a thread that has to wait keeps its fiber, and another fiber
-// continues:
+// A thread begins and ends as a plain call on any free fiber, so a kernel without barriers costs
+// one call per thread. Only a thread that has to wait keeps its fiber:
 //
 //   not begun --> running --> finished
 //                 |     ^
@@ -11,10 +10,9 @@
 //     waiting (barrier, warp) or spinning --> ready
 //
 // Ready threads run first, then threads that have not begun (warp by warp), then spinning threads.
-// If only waiting threads are left, no thread can release them, and barrier divergence is reported.
-// If all living threads spin, other blocks get the core. After VGPU_DEADLINE_MS without progress
-// the kernel is declared endless, and the report lists the spinning threads and the words that they
-// read.
+// If only waiting threads are left, barrier divergence is reported. If all living threads spin,
+// other blocks get the core. After VGPU_DEADLINE_MS without progress the kernel is reported, with
+// the spinning threads and the words that they read.
 #pragma once
 
 #include <array>
@@ -39,7 +37,7 @@ class BlockRunner;
 // The lanes of a warp meet at a shuffle, a vote, __syncwarp or a tensor core instruction.
 //
 // Each lane brings a request, and the last lane of the mask to arrive computes all answers. Lanes
-// that have left the kernel and lanes beyond the end of the block are not waited for.
+// that have left the kernel or are beyond the end of the block are not waited for.
 enum class WarpOp : std::uint8_t { shuffle, vote, sync, together };
 
 struct LaneRequest {
@@ -61,11 +59,11 @@ struct Meeting {
 
 struct Warp {
   unsigned present = 0;                // lanes that have not left the kernel
-  std::array<Meeting, 32> meetings{};  // free while no lane has arrived
+  std::array<Meeting, 32> meetings{};  // each is free while no lane has arrived
   unsigned open = 0;                   // meetings[0 .. open) have been used
 };
 
-// Computes the answers of the lanes that arrived. request(lane) returns a lane's LaneRequest.
+// request(lane) returns a lane's LaneRequest.
 template <class Request>
 void answer(const Meeting& meeting, Request request) {
   std::uint64_t ballot = 0;
@@ -119,7 +117,6 @@ struct AsyncCopy {
   unsigned group;
 };
 
-// One CUDA thread of the running block.
 struct Thread : ThreadView {
   enum class State : std::uint8_t { not_begun, running, barrier, warp, spinning, finished };
   struct Read {
@@ -130,9 +127,9 @@ struct Thread : ThreadView {
   std::uint8_t next_read = 0;
   std::uint16_t number = 0;  // linear index in the block
   Fiber* fiber = nullptr;
-  Source where;               // the call in which it waits
+  Source where;               // the call in which the thread waits
   std::array<Read, 4> reads;  // the last atomic reads of different words
-  LaneRequest lane;           // its request at a meeting of its warp
+  LaneRequest lane;           // the thread's request at a meeting of the warp
   bool fenced = false;        // has passed a release fence
   std::vector<AsyncCopy> copies;
   unsigned groups = 0;  // number of committed cp.async groups
@@ -151,7 +148,7 @@ class BlockRunner {
   // For the running thread:
   Thread& self() { return *static_cast<Thread*>(current_thread); }
   int barrier(Combine combine, bool predicate, const Source& where);
-  // Brings self().lane to the meeting of the mask's lanes. On return, self().lane has the answer.
+  // Brings self().lane to the meeting of the mask's lanes and returns with its answer.
   void meet(WarpOp op, unsigned mask, const Source& where, Together together = nullptr);
   void spin(const Source& where);
   void progress() { progress_ = true; }
@@ -168,8 +165,8 @@ class BlockRunner {
   static void live(Fiber* self);  // the body of every fiber, which runs in Quiet
   void run_one(Fiber* self);
   void suspend();  // the running thread waits until it is resumed
-  // Returns the fiber to switch to. If the next thread can begin, this is `free`, or an idle fiber
-  // if `free` is null.
+  // Returns the fiber to switch to: that of a ready thread, or `free` (an idle fiber if `free` is
+  // null) to begin a new thread, or the host's if all threads have finished.
   Fiber* choose(Fiber* free);
   Fiber* idle_fiber();
   void make_ready(std::uint16_t number) { ready_.push_back(number); }

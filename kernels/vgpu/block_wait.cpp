@@ -10,7 +10,6 @@
 
 namespace vgpu {
 
-// Makes the running thread wait and returns when it is resumed.
 [[gnu::always_inline]] inline void BlockRunner::suspend() {
   Thread& t = self();
   Fiber* to = next_ready_ < ready_.size() ? threads_[ready_[next_ready_++]].fiber : choose(nullptr);
@@ -133,8 +132,8 @@ void BlockRunner::close_meetings(unsigned number) {
 }
 
 // Called when only spinning threads are left, which wait for another block, kernel, device or
-// process. The first calls return immediately, because the other side may run on another core.
-// Later calls yield this core, then sleep briefly.
+// process. The first calls return immediately, because the other side may run on another core. The
+// next calls yield this core, and all others sleep briefly.
 void BlockRunner::pause() {
   constexpr unsigned kHot = 16, kYields = 64;
   constexpr long kShortSleep_ns = 20'000, kLongSleep_ns = 200'000;
@@ -189,8 +188,8 @@ void loaded(const void* address, std::uint64_t value, const Source& where) {
 }
 
 // ThreadSanitizer does not model fences. A release fence turns the thread's later atomic stores
-// into release stores. An acquire fence acquires everything that was published at the words that
-// the thread read last.
+// into release stores. An acquire fence acquires what was published at the last four words that the
+// thread has read atomically.
 void fence(bool acquire, [[maybe_unused]] bool release) {
   if (current_thread == nullptr || !kTsan) {
 #ifndef VGPU_TSAN

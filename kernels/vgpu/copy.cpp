@@ -1,5 +1,5 @@
-// Copies and fills. The call checks the pointers against the kind of copy and their allocations.
-// The copy itself runs on the stream's worker and is visible to the sanitizers.
+// Copies and fills. The calling thread checks the pointers. The stream's worker copies the bytes,
+// visibly to the sanitizers.
 #include <cstring>
 #include <string>
 
@@ -22,7 +22,6 @@ namespace {
 
 constexpr std::uint32_t kAllKeys = ~1U;  // a copy engine can access every device
 
-// Makes the thread a copy engine for the lifetime of this object.
 class CopyEngine {
  public:
   CopyEngine() { vgpu::in_copy = true; }
@@ -93,7 +92,6 @@ cudaError_t check_both(const char* call, const void* to, std::size_t to_bytes, c
   return check_side(call, "source", from, from_bytes, from_side);
 }
 
-// Queues a copy of `height` rows of `width` bytes.
 void add_copy(Queue& queue, const char* name, void* to, std::size_t to_pitch, const void* from,
               std::size_t from_pitch, std::size_t width, std::size_t height) {
   queue.add(name, [=] {

@@ -28,8 +28,9 @@ namespace {
 // ThreadSanitizer leaves programs little more than a terabyte.
 constexpr std::size_t kMostSpan = kTsan ? std::size_t{64} << 30 : std::size_t{1} << 40;
 
-// Reserves as many addresses for each of n devices as the system allows. Some arm64 kernels allow
-// half a terabyte in total. If `ulimit -v` allows less, half of that remains for the program.
+// Reserves kMostSpan addresses for each of n devices, or fewer if the system does not allow so
+// many. (Some arm64 kernels allow half a terabyte in total.) If `ulimit -v` sets a limit, at most
+// half of it is reserved, unless the devices need more.
 std::span<std::byte> reserve(std::size_t n) {
   const std::size_t least = std::bit_ceil(Settings::get().memory_bytes) * 2;  // guards, gaps
   rlimit limit{};

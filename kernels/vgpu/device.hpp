@@ -17,9 +17,8 @@ namespace vgpu {
 class Queue;
 
 // Waits that a real driver may impose, emulated if VGPU_DRIVER_WAITS is set. Calls that allocate or
-// free wait for the device's running kernels, and so does the first launch of a kernel that is not
-// loaded (CUDA_MODULE_LOADING other than EAGER). All launches and event queries wait for these
-// calls.
+// free wait for the device's running kernels, and so does the first launch of a kernel unless
+// CUDA_MODULE_LOADING is EAGER. All launches and event queries wait for these calls.
 class Driver {
  public:
   enum class Call { allocates, launches, asks };
@@ -48,12 +47,10 @@ class Driver {
 class Device {
  public:
   static int count();
-  // The device with this number, which must exist.
   static Device& get(int index);
-  // The calling thread's current device.
   static Device& current();
   static void set_current(int index);
-  // The device whose address range contains the address, or null if there is none.
+  // The device whose address range contains the address, or null.
   static Device* owner(const void* address);
 
   Device(int index, std::byte* base, std::size_t span);
@@ -77,7 +74,8 @@ class Device {
   void add(const std::shared_ptr<Queue>& stream);
   void remove(const std::shared_ptr<Queue>& stream);
   void synchronize();
-  // The legacy default stream, created on first use. legacy_if_used() returns null before that.
+  // The legacy default stream, created on first use. Before the first use, legacy_if_used() returns
+  // null.
   Queue& legacy();
   [[nodiscard]] std::shared_ptr<Queue> legacy_if_used();
   // The device's streams that synchronise with the legacy stream.

@@ -137,10 +137,10 @@ std::string describe_address(const void* address) {
 
 namespace {
 
-// Names of functions and lines of code. Kernels are often local to their file, so the program's
-// full symbol table is read, not the dynamic one.
+// Names of functions and lines of code. Kernels are often local to their file, so the full symbol
+// table is read, not the dynamic one.
 
-// The object (the program or a shared library) that contains an address: its load address and file.
+// The program or shared library that contains an address.
 struct Object {
   const void* address;
   std::uintptr_t base = 0;
@@ -168,7 +168,7 @@ Object object_of(const void* address) {
   return found;
 }
 
-// Name of the function that begins at this address of the file, or "" if there is none.
+// Name of the function that starts at this address of the file, or "".
 std::string find_symbol(const char* file, std::size_t bytes, std::uintptr_t address) {
   const auto* header = reinterpret_cast<const Elf64_Ehdr*>(file);
   const auto* sections = reinterpret_cast<const Elf64_Shdr*>(file + header->e_shoff);
@@ -222,7 +222,7 @@ std::string describe_code(const void* instruction) {
   char address[32], line[512] = "";
   std::snprintf(address, sizeof address, "0x%zx",
                 std::size_t{reinterpret_cast<std::uintptr_t>(instruction) - object.base});
-  // Paths with a quote are not supported, because the shell would interpret it.
+  // The shell would interpret a quote in the path.
   if (object.file.find('\'') != std::string::npos) return "";
   const std::string command = "addr2line -e '" + object.file + "' " + address + " 2>/dev/null";
   FILE* out = ::popen(command.c_str(), "r");

@@ -1,5 +1,5 @@
-// Errors of the emulator: fail() for a call with wrong arguments, fatal() for a program that has
-// done something that no GPU would survive.
+// fail() is for a call with wrong arguments, fatal() for a program that has done something that no
+// GPU would survive.
 #pragma once
 
 #include <string>
@@ -16,8 +16,7 @@ cudaError_t fail(cudaError_t code, const std::string& reason);
 [[noreturn]] void fatal(const std::string& message);
 
 // Claims the right to call fatal(), for threads whose message takes long to compose (addr2line can
-// take seconds on a busy machine). True for the first caller only. If false, another thread is
-// already composing its message and will end the process.
+// take seconds on a busy machine). True for the first caller only, which will end the process.
 bool begin_last_words();
 bool last_words_begun();
 
@@ -27,7 +26,6 @@ bool last_words_begun();
 std::string describe_address(const void* address);
 // Sorted numbers as ranges: "0-31, 64". At most ten ranges.
 std::string describe_numbers(const std::vector<unsigned>& sorted);
-// The name of a function, from the program's symbol table.
 std::string describe_function(const void* function);
 // "file:line" of an instruction, by addr2line, or "" if the program has no line table for it.
 std::string describe_code(const void* instruction);

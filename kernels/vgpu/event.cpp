@@ -23,7 +23,7 @@ namespace {
 
 constexpr timespec kLook{0, 100'000'000};  // interval between checks that the recorder is alive
 // If the recorder dies, the event is never reached, unless another process that has opened it
-// records it again. This many checks give the program time to notice the death and record again.
+// records it again. A wait ends the process when this many checks have found the recorder dead.
 constexpr int kLooksInVain = 20;
 
 long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
@@ -157,7 +157,7 @@ using vgpu::SharedMoment;
 
 namespace {
 
-// The moment that the event stands for now, or null if it was never recorded.
+// The event's current moment, or null if it was never recorded.
 std::shared_ptr<Moment> moment_of(cudaEvent_t event) {
   if (event->counters != nullptr) {
     const std::uint32_t number = event->counters->recorded.load();
@@ -167,7 +167,6 @@ std::shared_ptr<Moment> moment_of(cudaEvent_t event) {
   return event->moment;
 }
 
-// Makes the event stand for a new moment from now on.
 std::shared_ptr<Moment> new_moment(cudaEvent_t event) {
   if (event->counters != nullptr) {
     event->counters->recorder = ::getpid();

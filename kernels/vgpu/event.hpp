@@ -1,5 +1,5 @@
-// Events. cudaEventRecord puts a new Moment into the stream, and the event then stands for that
-// moment. A wait uses the moment for which the event stands when the wait is called.
+// cudaEventRecord puts a new Moment into the stream and assigns it to the event. A wait uses the
+// Moment that the event has at the time of the call.
 #pragma once
 
 #include <atomic>
@@ -21,14 +21,15 @@ class Moment {
   Moment(const Moment&) = delete;
   Moment& operator=(const Moment&) = delete;
   virtual ~Moment() = default;
-  // Called when the stream reaches the moment. The callers of all these functions are in Quiet.
+  // Called when the stream reaches the moment. All callers of this class are in Quiet.
   virtual void reach() = 0;
-  // Everything before reach() happens before the code after wait(), or after reached() is true.
+  // Everything before reach() happens before the code after wait(), and before the code after a
+  // reached() that returned true.
   virtual void wait() = 0;
   [[nodiscard]] virtual bool reached() = 0;
 };
 
-// A moment within this process. SharedMoment is shared between processes.
+// Within this process.
 class LocalMoment : public Moment {
  public:
   void reach() override;
@@ -51,7 +52,7 @@ struct CUevent_st {
   int device = 0;
   std::mutex mutex;
   std::shared_ptr<vgpu::LocalMoment> moment;  // null: never recorded, and so complete
-  // Instead, for an event between processes:
+  // For an event between processes, instead of `moment`:
   std::shared_ptr<vgpu::EventCounters> counters;
   bool imported = false;
 };
@@ -65,8 +66,8 @@ CUevent_st* living_event(std::unique_ptr<CUevent_st> made);
 // Two counters in a file that both processes map. Recording takes the next number. The event stands
 // for the last number taken and is complete when `reached` is at least that number.
 //
-// An event may be destroyed while streams still contain its records and waits, so the counters live
-// as long as they are needed.
+// Streams may contain records and waits of a destroyed event, so they share ownership of the
+// counters.
 struct alignas(64) EventCounters {
   std::atomic<std::uint32_t> recorded;
   std::atomic<std::uint32_t> reached;  // a futex

@@ -32,7 +32,7 @@ std::string culprit(const std::string& line) {
   return line.empty() ? out : out + ", at " + line;
 }
 
-// Describes the error in the access. "" if it has nothing to do with the emulator.
+// "" if the access has nothing to do with the emulator.
 std::string diagnose(const void* address, bool no_rights) {
   const Device* owner = Device::owner(address);
   const auto import = Imports::get().find(address);
@@ -61,7 +61,7 @@ std::string diagnose(const void* address, bool no_rights) {
   return "illegal address";
 }
 
-// One report is enough, so all other threads wait until its writer ends the process.
+// Only one report is written. All other threads wait until its writer ends the process.
 void take_the_last_word() {
   while (!begin_last_words()) ::pause();
 }
@@ -92,8 +92,7 @@ void handle(int signal, siginfo_t* info, void* context) {
     if (const auto what = diagnose(info->si_addr, no_rights); !what.empty())
       stop(what, info->si_addr, at);
   }
-  // Not an error that the emulator reports, so the instruction is repeated under the previous
-  // handler.
+  // Not an error that the emulator reports. The instruction is repeated under the previous handler.
   ::sigaction(signal, signal == SIGFPE ? &before_fpe : &before_segv, nullptr);
 }
 
@@ -137,7 +136,7 @@ FaultStack::~FaultStack() {
 // ---- the compiler's checks ----
 //
 // On processors that do not trap a misaligned address or an integer division by zero, .cu files are
-// compiled with the compiler's own checks for both (kernels/cuda/cuda.cmake). The functions below
+// compiled with the compiler's checks for both (kernels/cuda/cuda.cmake). The functions below
 // replace libubsan's. In a kernel they report the error and end the process. Host code continues as
 // it would without the checks.
 #ifdef VGPU_CHECKS
@@ -213,8 +212,8 @@ const void* code_at(const ucontext_t& at) {
   return reinterpret_cast<const void*>(at.uc_mcontext.pc);  // NOLINT
 }
 
-// Records follow the registers. Each begins with a number and its size, and the last is zero. One
-// of them contains the syndrome of the fault (ESR_EL1), whose bit 6 says "not a read".
+// Records follow the registers. Each starts with a number and its size, and the last is zero. One
+// contains the syndrome of the fault (ESR_EL1), whose bit 6 says "not a read".
 std::optional<bool> was_write(const ucontext_t& at) {
   const auto& records = at.uc_mcontext.__reserved;
   for (std::size_t offset = 0; offset + sizeof(esr_context) <= sizeof records;) {

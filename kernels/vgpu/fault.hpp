@@ -1,5 +1,5 @@
-// Handles accesses to memory that does not exist, or to which the accessing device or host has no
-// right. Reports the kernel, the thread, the line and the allocation, then ends the process.
+// Handles accesses to memory that does not exist, or to which the device or host has no right.
+// Reports the kernel, the thread, the line and the allocation, then ends the process.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,7 @@ namespace vgpu {
 // Called once per process. Faults unrelated to the emulator go to the previous handler.
 void install_fault_handler();
 
-// Ends the process in the same way, for an error detected by a check in the kernel's code
-// (fault.cpp).
+// Ends the process in the same way, for an error detected by a check in the kernel's code.
 [[noreturn]] void stop_at(const std::string& line, const std::string& what);
 
 // A stack for the handler on this OS thread, because a fiber's own stack may be exhausted.
@@ -27,14 +26,14 @@ class FaultStack {
   void* stack_;
 };
 
-// These two functions read the registers that were saved for a signal handler. Apart from
-// rights.cpp, this is the only code of the emulator that depends on the processor.
+// Apart from rights.cpp, the next two functions are the emulator's only code that depends on the
+// processor. They read the registers that were saved for a signal handler.
 //
 // Returns the address of the interrupted instruction.
 [[nodiscard]] const void* code_at(const ucontext_t& at);
 
-// True if a page fault was a write. Nothing if the system does not say, e.g. QEMU when it emulates
-// arm64.
+// True if a page fault was a write. Returns nothing if the system does not say, e.g. QEMU when it
+// emulates arm64.
 [[nodiscard]] std::optional<bool> was_write(const ucontext_t& at);
 
 }  // namespace vgpu

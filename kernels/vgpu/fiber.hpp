@@ -1,6 +1,6 @@
 // Fibers: stacks that take turns on one OS thread, switched by Boost.Context in a few nanoseconds.
 //
-// AddressSanitizer is told about every switch (it keeps the bounds of the current stack), and
+// AddressSanitizer is told about every switch, because it keeps the bounds of the current stack.
 // ThreadSanitizer sees each fiber as a separate thread whose switches do not order anything.
 #pragma once
 
@@ -22,7 +22,7 @@
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
-#ifdef VGPU_TSAN  // runs between two fibers, so it is never instrumented
+#ifdef VGPU_TSAN  // code that runs between two fibers must not be instrumented
 #define VGPU_SWITCH __attribute__((noinline, no_sanitize("thread")))
 #else
 #define VGPU_SWITCH [[gnu::always_inline]]
@@ -60,7 +60,7 @@ VGPU_SWITCH inline void switch_fiber(Fiber& from, Fiber& to) {
 #endif
 }
 
-// The fibers of one OS thread, created as needed and kept. Their addresses do not change.
+// Creates fibers as needed and keeps them. The address of a fiber does not change.
 class FiberPool {
  public:
   using Entry = void (*)(Fiber* self);
@@ -70,16 +70,16 @@ class FiberPool {
   FiberPool& operator=(const FiberPool&) = delete;
   ~FiberPool();
 
-  // Represents the OS thread's own stack.
+  // The OS thread's own stack.
   Fiber& host() { return host_; }
   Fiber* make();
-  // Makes a suspended fiber start from the top when it is next switched to.
+  // A suspended fiber starts from the top when it is next switched to.
   void restart(Fiber& fiber);
   // The guard below each group of stacks and the pattern at the end of each stack detect recursion
   // and large local arrays. False if the pattern has been overwritten.
   [[nodiscard]] static bool intact(const Fiber& fiber);
   [[nodiscard]] bool in_guard(const void* address) const;
-  // Names the fiber in ThreadSanitizer's reports.
+  // For ThreadSanitizer's reports.
   static void name(Fiber& fiber, const char* text);
 
   static constexpr std::size_t kStackBytes = 64 << 10;

@@ -18,10 +18,10 @@ namespace vgpu {
 
 namespace {
 
-// Number of OS threads to which the blocks of a grid are distributed under ThreadSanitizer. Grids
-// of large blocks get fewer, because the detector supports only about 8,000 threads in total.
+// Number of OS threads that share the blocks of a grid under ThreadSanitizer. Grids of large blocks
+// get fewer, because the detector supports only about 8,000 threads in total.
 constexpr std::uint64_t kTsanShares = 8, kTsanThreads = 2048;
-// Number of CUDA threads below which waking a helper costs more than it saves.
+// Below this number of CUDA threads, waking a helper costs more than it saves.
 constexpr std::uint64_t kWorthSharing = 16 << 10;
 
 std::uint64_t volume(dim3 d) { return std::uint64_t{d.x} * d.y * d.z; }
@@ -57,8 +57,9 @@ Grid::Grid(Call call_, dim3 grid_, dim3 block_, std::size_t shared_bytes_, Queue
   for (unsigned s = 0; s < shares_; ++s) next_[s] = s;
 }
 
-// May run on a helper that was too late for a block. The arguments must outlive all CUDA threads.
-// Their last owner is this grid or the host, which has its own copy of the call.
+// Declares that all CUDA threads end before the arguments are destroyed. The last owner of the
+// arguments is this grid or the host, which has its own copy of the call. May run on a helper that
+// was too late for a block.
 Grid::~Grid() {
   declare_after(&end);
   declare_before(const_cast<void*>(call.arguments.get()));

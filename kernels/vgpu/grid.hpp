@@ -5,12 +5,11 @@
 //   helper thread  ---- takes blocks ---+
 //
 // A large grid is shared with helpers, up to VGPU_WORKERS threads in total (by default the number
-// of cores). If a block spins on a value that another block has yet to write, one more helper is
-// started for the blocks that have not begun. Thus all blocks of a grid run simultaneously if they
-// must.
+// of cores). If a block spins, one more helper is started for the blocks that have not begun. Thus
+// all blocks of a grid run simultaneously if they must.
 //
-// Under ThreadSanitizer two blocks on one OS thread are ordered (they share their __shared__
-// variables' memory). Therefore the blocks are dealt out to several threads in turn.
+// Under ThreadSanitizer two blocks on one OS thread are ordered, because they share the memory of
+// their __shared__ variables. Therefore the blocks are dealt out to several threads in turn.
 #pragma once
 
 #include <atomic>
@@ -70,7 +69,7 @@ class Grid : public std::enable_shared_from_this<Grid> {
   [[nodiscard]] std::string describe() const;
 
   // For BlockRunner:
-  // The next block of this share, or nothing if all of them have begun.
+  // The next block of this share, or nothing if all blocks of the share have begun.
   std::optional<std::uint64_t> take(unsigned share);
   void finished_one();
   // Called when a block spins. Starts a helper if some blocks of this share have not begun.
@@ -80,7 +79,7 @@ class Grid : public std::enable_shared_from_this<Grid> {
   const dim3 grid, block;
   const std::size_t shared_bytes;
   Queue& queue;
-  const std::uint64_t number;  // of the launch, seeds its random numbers
+  const std::uint64_t number;  // of the launch; seeds the grid's random numbers
   char begin = 0, end = 0;     // ThreadSanitizer orders the CUDA threads by these
 
  private:
@@ -94,19 +93,18 @@ class Grid : public std::enable_shared_from_this<Grid> {
   std::uint64_t done_ = 0;
 };
 
-// OS threads that help to run the blocks of grids. They are started as needed and kept.
+// OS threads that help to run the blocks of grids, started as needed and kept.
 class Helpers {
  public:
-  // Returns the helpers for a stream. The whole process shares them, except under ThreadSanitizer,
-  // where every stream has its own for its lifetime, because two blocks on one OS thread count as
-  // ordered, and blocks of two streams must not.
+  // The helpers for a stream. The whole process shares them, except under ThreadSanitizer: there
+  // each stream has its own, because two blocks on one OS thread count as ordered, and blocks of
+  // two streams must not.
   static Helpers& lend();
   static void give_back(Helpers& helpers);
 
-  // Runs the job on a helper, which is a new one if all are busy.
+  // Runs the job on a helper, a new one if all are busy.
   void start(std::function<void()> job);
-  // Runs the job if a helper is idle or another may be started (VGPU_WORKERS). Otherwise returns
-  // false.
+  // Runs the job if a helper is idle or another may be started (VGPU_WORKERS), else returns false.
   bool offer(std::function<void()> job);
 
  private:

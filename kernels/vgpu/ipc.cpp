@@ -113,7 +113,7 @@ struct EventName {
   std::uint64_t index = 0;
 };
 
-// A handle consists of a tag, by which garbage is recognised, and a name.
+// A handle is a tag, by which garbage is recognised, followed by a name.
 template <class Handle, class Name>
 void write_handle(Handle& handle, std::uint64_t tag, const Name& name) {
   static_assert(sizeof tag + sizeof name <= sizeof handle);

@@ -27,7 +27,7 @@ class Imports {
   struct Import {
     std::byte* start = nullptr;
     std::size_t bytes = 0;
-    int device = 0;  // the device for which it was opened
+    int device = 0;  // the device for which the block was opened
     MemoryName name;
     int opened = 0;  // times
   };

@@ -37,7 +37,6 @@ struct Address {
   [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&un); }
 };
 
-// True if the process at the other end belongs to our user.
 bool of_our_user(int socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -98,7 +97,6 @@ int file_for(const Request& request) {
   return memory.block_lives(request.offset) ? memory.file() : -1;
 }
 
-// Connections that have not sent a request yet.
 class Guests {
  public:
   explicit Guests(int listener) : entries_{{listener, POLLIN, 0}} {}
@@ -113,7 +111,7 @@ class Guests {
   }
 
  private:
-  // A request that does not arrive in one piece is from a stranger and gets no answer.
+  // ask() sends a request in one piece. Any other data gets no answer.
   static void answer(int guest, const Exporter::Word& word) {
     Request request;
     if (::recv(guest, &request, sizeof request, MSG_DONTWAIT) == sizeof request)
@@ -179,8 +177,8 @@ int ask(const Exporter& exporter, Request request, std::string& reason) {
   const Address address(exporter);
   const auto deadline = Clock::now() + kPatience;
   int descriptor = -1;
-  // If the exporter closes a connection without an answer, it had too many connections, or it has
-  // ended. In the second case the next connect() fails.
+  // If the exporter closes a connection without an answer, it had too many connections or has
+  // ended. If it has ended, the next connect() fails.
   Answer answer = Answer::closed;
   while (answer == Answer::closed) {
     const auto left =

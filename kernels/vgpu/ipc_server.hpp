@@ -1,5 +1,5 @@
-// To get the file behind another process's device memory or events, a process asks a thread of that
-// process over an abstract Unix socket. It receives the file descriptor with the answer.
+// A thread of each exporting process hands out the file behind the process's device memory or
+// events, over an abstract Unix socket. The file descriptor arrives with the answer.
 //
 //   importer: connect("\0vgpu.PID.NONCE"), Request -------> exporter's thread: alive? which file?
 //             mmap(descriptor)             <------- Answer + descriptor (SCM_RIGHTS)
@@ -9,7 +9,7 @@
 //
 // However, every process of the machine sees the socket's name and may connect. Therefore both
 // sides ask the kernel for the other side's user, and a request carries a random word that only the
-// handle contains. A silent client is left waiting and does not delay others.
+// handle contains. A silent client does not delay others.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@
 
 namespace vgpu {
 
-// A process that exports. The pid alone could be reused. The nonce is in the socket's name, which
-// is no secret, but the word is secret.
+// A process that exports. The pid alone could be reused. The nonce is public, in the socket's name;
+// the word is secret.
 struct Exporter {
   using Word = std::array<std::uint64_t, 2>;
   std::int32_t process = 0;

@@ -72,7 +72,7 @@ cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t shared_b
     turn.emplace(queue->device().driver(), Driver::Call::launches, call.function);
     number = ++launches;
   }
-  // The grid is created when the operation runs, because a captured launch runs more than once.
+  // The Grid is created when the operation runs, because a captured launch may run more than once.
   queue->add("kernel", [=] {
     const auto launched = std::make_shared<Grid>(call, grid, block, shared_bytes, *queue, number);
     Driver& driver = launched->queue.device().driver();

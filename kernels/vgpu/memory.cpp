@@ -83,7 +83,7 @@ cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned flags) {
     return fail(cudaErrorInvalidValue, "cudaHostAlloc: only Portable and Mapped are supported");
   if (bytes == 0) return cudaSuccess;
   const vgpu::Driver::Turn turn(Device::current().driver(), vgpu::Driver::Call::allocates);
-  // An inaccessible page follows the memory, which host and devices use at the same address.
+  // An inaccessible page follows the memory. Host and devices use the same address.
   void* space =
       ::mmap(nullptr, mapped(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (space == MAP_FAILED)

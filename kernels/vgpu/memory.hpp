@@ -14,13 +14,13 @@ class PinnedMemory {
   struct Range {
     const std::byte* start = nullptr;
     std::size_t bytes = 0;
-    int device = 0;          // current device when it was pinned
+    int device = 0;          // current device when the memory was pinned
     bool allocated = false;  // by cudaHostAlloc
   };
   static PinnedMemory& get();
-  // False if it overlaps a range that is already pinned.
+  // Returns false if `range` overlaps a pinned range.
   bool add(const Range& range);
-  // Removes and returns the range that starts there, or nothing if there is none of that kind.
+  // Removes and returns the range of this kind that starts there, if any.
   std::optional<Range> remove(const void* start, bool allocated);
   [[nodiscard]] std::optional<Range> find(const void* address) const;
   // True if memory from cudaHostAlloc ends less than two pages before this address.

@@ -1,11 +1,10 @@
 // Declares to ThreadSanitizer the order of operations that CUDA promises.
 //
-// In the tsan build the only order between host, streams and CUDA threads must be the order that
-// CUDA promises: launch after the host's earlier writes, stream order, events, synchronisation,
-// barriers, atomics. The emulator's own mutexes would order far more and hide the very errors that
-// it is meant to find. Therefore its code runs Quiet, i.e. invisible to the detector. Each promised
-// order is declared outside of Quiet, by happens_before(object) on one side and
-// happens_after(object) on the other.
+// In the tsan build, host, streams and CUDA threads must be ordered only as CUDA promises: launch
+// after the host's earlier writes, stream order, events, synchronisation, barriers, atomics. The
+// emulator's own mutexes would order far more and hide the very errors that it is meant to find.
+// Therefore its code runs Quiet, i.e. invisible to the detector. Each promised order is declared
+// outside of Quiet, by happens_before(object) on one side and happens_after(object) on the other.
 #pragma once
 
 #if defined(VGPU_TSAN)
@@ -50,8 +49,7 @@ inline void happens_before(void*) {}
 inline void happens_after(void*) {}
 #endif
 
-// While an object of this class exists, the detector ignores the thread. The emulator's own code
-// needs this.
+// The detector ignores the thread while this object exists.
 class Quiet {
  public:
   Quiet() { look_away(); }
@@ -60,7 +58,7 @@ class Quiet {
   Quiet& operator=(const Quiet&) = delete;
 };
 
-// Suspends Quiet while it exists, to call the user's code.
+// Suspends the thread's innermost Quiet while this object exists, e.g. to call the user's code.
 class Loud {
  public:
   Loud() { look_again(); }
@@ -69,7 +67,8 @@ class Loud {
   Loud& operator=(const Loud&) = delete;
 };
 
-// Declare a happens-before edge to the detector while a Quiet is active.
+// happens_before() and happens_after() for code that is Quiet. With two nested Quiets they declare
+// nothing.
 inline void declare_before(void* object) {
   const Loud loud;
   happens_before(object);

@@ -60,8 +60,8 @@ Queue::Queue(Device& device, std::uint64_t number, Kind kind)
       random_(number ^ 0x5172'65616d),
       helpers_(Helpers::lend()) {}
 
-// The waits that the legacy default stream implies are internal events. Each is first put into the
-// other stream and then waited for in this one, so that waits cannot form a cycle.
+// The waits that the legacy default stream implies are internal events. Each is recorded in the
+// other stream before this stream waits for it, so that waits cannot form a cycle.
 void Queue::add(const char* name, std::function<void()> run) {
   if (Settings::get().legacy_stream && kind_ != Kind::free && !capturing()) {
     std::vector<std::shared_ptr<Queue>> others;
@@ -278,7 +278,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return fail(cudaErrorInvalidResourceHandle,
                 "cudaStreamDestroy: the default stream cannot be destroyed");
   queue->close();
-  stream->queue.reset();  // its worker keeps it while work is left
+  stream->queue.reset();  // the worker keeps the queue while work is left
   vgpu::streams().bury(stream);
   return cudaSuccess;
 }

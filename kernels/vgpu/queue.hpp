@@ -41,8 +41,8 @@ struct Graph {
 
 class Queue : public std::enable_shared_from_this<Queue> {
  public:
-  // legacy: a device's default stream. CUDA promises that it and the device's blocking streams wait
-  // for each other's earlier work. None of them waits for free streams.
+  // legacy: a device's default stream. The legacy stream and the device's blocking streams wait for
+  // each other's earlier work, but not for free streams.
   enum class Kind : std::uint8_t { free, blocking, legacy };
   static std::shared_ptr<Queue> create(Device& device, Kind kind);
   Queue(const Queue&) = delete;
@@ -53,11 +53,10 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // operation.
   void add(const char* name, std::function<void()> run);
   [[nodiscard]] Kind kind() const { return kind_; }
-  // Waits for all operations that have been added so far.
   void synchronize();
   [[nodiscard]] bool idle();
-  // Between begin_ and end_capture(), operations that are added go into a graph instead.
-  // begin_capture() returns false if a capture has already begun, end_capture() null if none has.
+  // Between begin_ and end_capture(), added operations go into a graph instead. begin_capture()
+  // returns false if a capture has already begun, end_capture() null if none has.
   [[nodiscard]] bool begin_capture();
   [[nodiscard]] std::unique_ptr<Graph> end_capture();
   [[nodiscard]] bool capturing();
@@ -104,15 +103,14 @@ extern constinit thread_local const std::string* current_operation;
 extern constinit thread_local bool in_copy;  // true during a copy, which may access device memory
 extern constinit thread_local bool in_host_function;  // a host function must not call CUDA
 
-// Ends the program if a host function makes this call.
 void outside_host_functions(const char* call);
 
-// The stream's queue. Null, after fail(), if the handle is unknown, has been destroyed, or is an
-// unsupported default stream.
+// Calls fail() and returns null if the handle is unknown, has been destroyed, or is an unsupported
+// default stream.
 Queue* queue_of(CUstream_st* stream, const char* call);
 
-// Streams or events that the program may use. A destroyed handle keeps its address for a while, so
-// that a stale handle is not mistaken for a new one.
+// Handles that the program may use. A destroyed handle keeps its address for a while, so that a
+// stale handle is not mistaken for a new one.
 template <class T>
 class Living {
  public:

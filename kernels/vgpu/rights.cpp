@@ -17,11 +17,11 @@ namespace {
 // VGPU_GUARD=pages requests them.
 //
 // A device's memory is closed (PROT_NONE) while no running kernel or copy has its key, and open to
-// all threads otherwise. So a host access is not detected while the device is working, and neither
-// is an access by a device that is not a peer while the owner is working. A kernel or copy costs up
-// to two system calls per living allocation of its devices, and each call walks the allocation's
-// pages. With megabytes of memory, or several processes on few cores, most of the time is spent
-// here. Therefore this is not the default and serves only to test these errors.
+// all threads otherwise. So while a device is working, neither an access by the host nor one by a
+// device that is not a peer is detected. A kernel or copy costs up to two system calls per living
+// allocation of its devices, and each call walks the allocation's pages. With megabytes of memory,
+// or several processes on few cores, most of the time is spent here. Therefore this is not the
+// default and serves only to test these errors.
 namespace page_rights {
 
 constexpr std::size_t kKeys = 32;  // key 0 is for all other memory
@@ -54,14 +54,14 @@ void for_each_key(State& s, std::uint32_t keys, Body body) {
     if ((keys >> k & 1U) != 0) body(s.keys[k]);
 }
 
-// Returns a new key, 1 to 31, or -1 if there is none left.
+// A new key, 1 to 31, or -1 if none is left.
 int new_key() {
   State& s = state();
   const std::scoped_lock lock(s.mutex);
   return s.given + 1 < static_cast<int>(kKeys) ? ++s.given : -1;
 }
 
-// From now on, closes the pages of this allocation whenever the key has no holder.
+// Closes the pages of this allocation whenever the key has no holder.
 void add(std::byte* at, std::size_t bytes, int key) {
   State& s = state();
   const std::scoped_lock lock(s.mutex);
@@ -70,7 +70,6 @@ void add(std::byte* at, std::size_t bytes, int key) {
   if (k.holders == 0) set(at, bytes, false);
 }
 
-// Called before the pages are unmapped.
 void remove(std::byte* at) {
   State& s = state();
   const std::scoped_lock lock(s.mutex);
@@ -96,7 +95,6 @@ void end(std::uint32_t keys) {
   });
 }
 
-// True if a key protects the address.
 bool guards(const void* address) {
   State& s = state();
   const std::scoped_lock lock(s.mutex);
@@ -126,7 +124,7 @@ std::uint32_t read_rights() { return 0; }
 void write_rights(std::uint32_t) {}
 #endif
 
-// True if the processor and the system provide keys. Requests a key and gives it back.
+// Requests a key and gives it back.
 bool have_keys() {
   if (!kKnowsRegister || !Settings::get().protection_keys) return false;
   const int key = ::pkey_alloc(0, 0);
@@ -135,8 +133,7 @@ bool have_keys() {
   return true;
 }
 
-// How device memory is protected here: by keys if any protection is requested and keys exist,
-// otherwise by pages if they are requested.
+// Keys if any protection is requested and keys exist, otherwise pages if they are requested.
 Guard guard() {
   static const Guard here = [] {
     const Guard wanted = Settings::get().guard;

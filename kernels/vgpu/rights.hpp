@@ -1,10 +1,10 @@
-// Only threads that run a stream's operations can access device memory, and only while they run
-// them.
+// Only threads that run a stream's operation can access device memory, and only during the
+// operation.
 //
 // With memory protection keys, one register per thread decides this. Device memory has its device's
 // key, for which a host thread has no rights, so `*device_pointer` on the host faults as it does
-// with a GPU. A kernel has the rights of its device and of the enabled peers. Without such keys, or
-// if VGPU_PROTECTION_KEYS is 0, the memory is not protected, unless VGPU_GUARD=pages requests that
+// with a GPU. A kernel has the rights of its device and of the enabled peers. Without keys, or if
+// VGPU_PROTECTION_KEYS is 0, the memory is not protected, unless VGPU_GUARD=pages requests that
 // pages are closed and opened instead, which is slow and detects less (rights.cpp).
 #pragma once
 
@@ -26,7 +26,7 @@ void take_key(std::byte* at);
 // For a fault handler: true if the thread lacked the key. `code` is the signal's si_code.
 [[nodiscard]] bool wanted_key(const void* address, int code);
 
-// Rights to the memory of these keys until the end of the scope. -1 stands for no key.
+// Rights to the memory of these keys until the end of the scope. -1: no key.
 class DeviceRights {
  public:
   explicit DeviceRights(int key) : DeviceRights(std::uint32_t{key >= 0 ? 1U << key : 0}) {}

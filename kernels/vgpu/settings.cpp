@@ -63,8 +63,9 @@ std::uint64_t number(const char* name, std::uint64_t fallback, std::uint64_t lea
   return value;
 }
 
-// Like the driver: all devices if the variable is not set, otherwise the listed ones up to the
-// first entry that is not the number of a device.
+// Reads CUDA_VISIBLE_DEVICES as the driver does: all devices if it is not set, otherwise those
+// listed before the first entry that is not the number of a device. None if a device is listed
+// twice.
 std::vector<int> read_devices() {
   const auto all = static_cast<int>(number("VGPU_DEVICES", 8, 1, 64));
   const char* text = std::getenv("CUDA_VISIBLE_DEVICES");
@@ -80,14 +81,13 @@ std::vector<int> read_devices() {
     const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), device);
     if (error != std::errc() || end != entry.data() + entry.size() || device < 0 || device >= all)
       break;
-    if (std::find(out.begin(), out.end(), device) != out.end()) return {};  // listed twice: none
+    if (std::find(out.begin(), out.end(), device) != out.end()) return {};
     out.push_back(device);
   }
   return out;
 }
 
-// Returns the position of the variable's value in the list of names, which are in the order of the
-// enumeration. The first is the default.
+// The names are in the order of the enumeration. The first is the default.
 template <class Choice>
 Choice choice(const char* variable, const std::array<std::string_view, 3>& names) {
   const char* text = text_of(variable);

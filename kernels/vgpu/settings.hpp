@@ -8,15 +8,13 @@
 
 namespace vgpu {
 
-// Whether accesses to device memory fault if they come from the host, or from a device without peer
-// access.
+// Whether device memory faults if it is accessed by the host, or by a device without peer access.
 enum class Guard {
   keys,   // with memory protection keys, or no fault if the processor has none
   pages,  // without keys, by closing and opening pages, which is slow (rights.cpp)
   none,
 };
 
-// The access of devices to each other's memory.
 enum class PeerAccess {
   all,
   none,    // cudaDeviceCanAccessPeer says no
@@ -27,7 +25,7 @@ struct Settings {
   // Each comment names the variable, its default in parentheses, and its meaning.
   //
   // CUDA_VISIBLE_DEVICES (all): numbers of the machine's virtual GPUs that this process sees, in
-  // the order of its device numbers. VGPU_DEVICES (8), 1 to 64, is the number of all of them.
+  // the order of its device numbers. VGPU_DEVICES (8), 1 to 64, is the machine's total.
   std::vector<int> devices;
   std::uint64_t seed;         // VGPU_SEED (1): order of threads and blocks, delays
   std::uint64_t delay_us;     // VGPU_DELAY_US (60): longest delay before a stream's operation
@@ -46,14 +44,14 @@ struct Settings {
   static const Settings& get();
 
   // Set one of the numbers above, selected by the name of its variable. (setenv() would race with
-  // threads that read the environment.) insist() overrides the environment. prefer() sets the
-  // value for this process if the environment has none. Must be called before the first CUDA
-  // call. Once the settings have been read, both do nothing and return false.
+  // threads that read the environment.) insist() overrides the environment. prefer() applies if the
+  // environment has no value. Must be called before the first CUDA call. Once the settings have
+  // been read, both do nothing and return false.
   static bool insist(const char* variable, std::uint64_t value);
   static bool prefer(const char* variable, std::uint64_t value);
 };
 
-// A small random generator (splitmix64), with a separate stream for every purpose and number.
+// splitmix64, with a separate stream for every purpose and number.
 class Random {
  public:
   explicit Random(std::uint64_t stream)
@@ -70,8 +68,8 @@ class Random {
   std::uint64_t state_;
 };
 
-// Size of guards: the smallest piece of memory that can be made to fault. It is 4 KiB on x86 and 4,
-// 16 or 64 KiB on arm64. VGPU_PAGE_KB simulates a larger one.
+// Size of guards: the smallest piece of memory that can be made to fault, 4 KiB on x86 and 4, 16 or
+// 64 KiB on arm64. VGPU_PAGE_KB simulates a larger one.
 
 inline std::size_t guard_page() { return Settings::get().guard_page; }
 

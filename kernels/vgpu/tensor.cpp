@@ -43,10 +43,7 @@ struct Fragments {
 float low(std::uint32_t two) { return std::bit_cast<float>(two << 16); }
 float high(std::uint32_t two) { return std::bit_cast<float>(two & 0xffff0000U); }
 
-// c (16 x 8) += a (16 x 16) b (16 x 8). With g = lane / 4 and t = lane % 4 a lane holds
-//   a   rows g, g + 8; columns 2t, 2t + 1, and the same + 8: registers (g, 0) (g+8, 0) (g, 8) ..
-//   b   rows 2t, 2t + 1, and the same + 8; column g
-//   c   rows g, g + 8; columns 2t, 2t + 1
+// c (16 x 8) += a (16 x 16) b (16 x 8), in the layouts of kernels/cuda/mma.cuh.
 void multiply(void* const* brought) {
   const auto lane = [&](unsigned l) -> Fragments& { return *static_cast<Fragments*>(brought[l]); };
   float a[16][16], b[16][8];

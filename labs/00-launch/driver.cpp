@@ -1,5 +1,4 @@
-// Runs the student's launcher and meetings with real processes and reports the results. The judge
-// gives the verdicts.
+// Runs the student's launcher and meetings with real processes.
 #include LAB00_LAUNCH
 #include LAB00_MEETING
 #include LAB00_PLACE
@@ -35,7 +34,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return {std::istream_iterator<std::string>(stream), std::istream_iterator<std::string>()};
 }
 
-// Returns the slots. "where" lists the nodes, and "counts" the number of slots on each.
+// "where" lists the nodes, and "counts" the number of slots on each.
 std::vector<kit::Slots> slots_of(const kit::Request& in) {
   std::vector<kit::Slots> slots;
   for (const std::string& name : words_of(in.text("where")))
@@ -55,8 +54,8 @@ void put_outcome(kit::Observation& out, const lab00::Outcome& outcome) {
   out.put("outcome", outcome.code);
 }
 
-// Meets the other ranks with a card (host and process id) and records the outcome. The value
-// "cards" has one card per line.
+// Meets the other ranks with a card (host and process id) and records the outcome. "cards" has one
+// card per line.
 void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t patience,
                    kit::Observation& seen, bool blank = false) {
   const std::string card = blank ? "" : kit::host_name() + " " + std::to_string(getpid());
@@ -76,16 +75,17 @@ void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t pati
   seen.put("requests", kit::whereabouts().requests - requests);
 }
 
-// Creates two files of the job for this rank. In a sorted list of the job's files, one of them
-// precedes all files that a solution creates, and the other one follows them.
 constexpr const char* kLeft = ".left";
+
+// Creates two files of the job for this rank. In a sorted list of the job's files, the first
+// precedes all files that a solution creates, and the second follows them.
 void leave_files(kit::Folder& folder, const kit::Seat& seat) {
   for (const char* where : {"a.", "zz."})
     folder.create(seat.job + where + std::to_string(seat.rank) + kLeft, "");
 }
 
-// Makes the call below frames of 1 KiB that are filled with 0x5A, so that its variables do not
-// reuse the addresses of an earlier call's.
+// Makes the call below frames of 1 KiB, so that its variables do not reuse the addresses of an
+// earlier call's variables.
 template <class Call>
 [[gnu::noinline]] void deeper(int levels, const Call& call) {
   volatile char used[1024];
@@ -96,7 +96,7 @@ template <class Call>
 
 }  // namespace
 
-// Task 1 alone. `launchers` processes simultaneously claim `names` names each, in the same folder.
+// Task 1 alone. `launchers` processes simultaneously claim `names` names each in one folder.
 KIT_SCENARIO(names) {
   kit::Folder folder("meeting");
   folder.answers_late_by(milliseconds(in.integer("hesitate", 0)));
@@ -112,9 +112,8 @@ KIT_SCENARIO(names) {
 }
 
 // Task 2 alone. Rank r ends after after[r] ms, by signal signals[r] if it is not 0, else with
-// codes[r]; before it ends, it creates two files. Before this job, this process launches another
-// one, and another launcher then claims a name; `lost` counts the files of that launcher that
-// launch removed.
+// codes[r]. Before that, this process launches another job, and claims a name as another launcher
+// would. `lost` counts the files with that name that launch removed.
 KIT_SCENARIO(launch) {
   kit::Folder folder("meeting");
   kit::StagedNodes before({"a"}, folder, [](const kit::Seat&, kit::Observation&) { return 0; });
@@ -155,8 +154,8 @@ KIT_SCENARIO(launch) {
 }
 
 // Tasks 1 and 2 together. A job ends slowly while another launcher claims names. taken: number of
-// files of the job that still existed and whose names began with a claimed name; -1: the job did
-// not start.
+// files that the job still had and whose names began with a claimed name; -1: the job did not
+// start.
 KIT_SCENARIO(succession) {
   kit::Folder folder("meeting");
   const auto launcher = [&] {
@@ -190,8 +189,9 @@ KIT_SCENARIO(succession) {
   desks.observe(out);
 }
 
-// Task 3 alone. Process i is given rank ranks[i] of `world` and arrives late[i] ms late; a rank
-// that is not in the list never arrives. The folder answers process 0 `hesitate` ms late.
+// Task 3 alone. Process i is given rank ranks[i] of `world` and arrives late[i] ms late; ranks that
+// are not in the list never arrive. The folder answers process 0 `hesitate` ms late. Rank `blank`
+// has an empty card.
 KIT_SCENARIO(meet) {
   kit::Folder folder("meeting");
   const std::vector<std::int64_t> ranks = in.integers("ranks"), late = in.integers("late");
@@ -211,8 +211,8 @@ KIT_SCENARIO(meet) {
   nodes.observe(out);
 }
 
-// Task 3 repeatedly: the same three processes meet for several jobs in turn, with different ranks
-// in each. The first process misses the third meeting, in which the others have less patience.
+// Task 3 repeatedly: the same three processes meet for four jobs, with different ranks in each. The
+// first process misses the third meeting, in which the others have less patience.
 KIT_SCENARIO(meet_again) {
   kit::Folder folder("meeting");
   kit::StagedNodes nodes({"a"}, folder, [&](const kit::Seat& own, kit::Observation& seen) {
@@ -233,8 +233,7 @@ KIT_SCENARIO(meet_again) {
   nodes.observe(out);
 }
 
-// Task 4 alone. Reports rank, world, local_rank, local_world, node and nodes of each rank. An
-// earlier call with other hosts must not change the results.
+// Task 4 alone. An earlier call with other hosts must not change the results.
 KIT_SCENARIO(place) {
   const std::vector<std::string> hosts = words_of(in.text("hosts"));
   std::vector<std::int64_t> places;
@@ -247,10 +246,9 @@ KIT_SCENARIO(place) {
   out.put("places", places);
 }
 
-// All tasks together. Starts `jobs` launchers, one process each, `stagger` ms apart, in the same
-// folder. Rank r arrives late[r] ms late and stays for `stay` ms. With stale = 1, an earlier
-// launcher has started such a job; the job's last rank never arrived, and the launcher was killed
-// while the other ranks waited.
+// All tasks together. Starts `jobs` launchers, one process each, `stagger` ms apart, in one folder.
+// Rank r arrives late[r] ms late and stays for `stay` ms. With stale = 1, an earlier launcher has
+// started such a job, whose last rank never arrived, and was killed while the other ranks waited.
 KIT_SCENARIO(jobs) {
   kit::Folder folder("meeting");
   const std::vector<std::string> names = words_of(in.text("nodes"));

@@ -4,9 +4,9 @@
 //
 //     launcher   start ... start | wait .... rank 3 ended with 7 | end the others | wait for them
 //
-// The hard part of a launcher is failure. One rank fails, and the others would wait for it forever;
+// The hard part of a launcher is failure: one rank fails, and the others would wait for it forever;
 // two people start the same job on the same node in the same second; a promised node does not
-// exist. In every case, the job leaves nothing behind: no process, no zombie, no file.
+// exist. In every case, the job leaves no process, no zombie and no file behind.
 #pragma once
 
 #include <map>
@@ -27,7 +27,7 @@ struct Outcome {
 
 // Task 1. Returns a name for the job that no other job in this folder has, neither one that starts
 // at this moment nor one that was killed yesterday and left its files here. The names of all files
-// of a job begin with the job's name, so no job's name may begin with another's.
+// of a job begin with the job's name, so no job's name may be a prefix of another's.
 inline std::string claim_name(kit::Folder& folder) {
 #ifdef SOLUTION
   // Creating the file claims the name. Checking first and creating it later would be a race.
@@ -42,8 +42,8 @@ inline std::string claim_name(kit::Folder& folder) {
 }
 
 #ifdef SOLUTION
-// The processes of a job that have not been waited for. However launch ends, by return or by
-// exception, the destructor ends these processes and then removes the job's files.
+// The processes of a job that have not been waited for. The destructor ends them and then removes
+// the job's files, whether launch returns or throws.
 struct Job {
   kit::Nodes& nodes;
   std::string name;

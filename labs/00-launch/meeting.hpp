@@ -21,8 +21,9 @@ namespace lab00 {
 // Task 3. Every rank of the job calls this with a card: any text for the others. Returns the cards
 // of all ranks, in rank order.
 //
-// Waits for `patience` at most, in total. Then it throws std::runtime_error with "rank R never
-// came" for each missing rank. Throws "rank R was given twice" if another process has this rank.
+// Waits for at most `patience` in total. If cards are still missing, throws std::runtime_error with
+// "rank R never came" for each missing rank. Throws "rank R was given twice" if another process has
+// this rank.
 inline std::vector<std::string> meet(kit::Folder& folder, const kit::Seat& seat,
                                      const std::string& card, std::chrono::milliseconds patience) {
 #ifdef SOLUTION
@@ -41,8 +42,8 @@ inline std::vector<std::string> meet(kit::Folder& folder, const kit::Seat& seat,
     if (!folder.wait(card_of(r), left()))
       missing += (missing.empty() ? "" : "; ") + ("rank " + std::to_string(r) + " never came");
 
-  // Ranks may see different states: one may run out of patience just when the last card arrives.
-  // Therefore the first rank to decide writes its result, and that result holds for all ranks.
+  // One rank may run out of patience just when the last card arrives. Therefore the first rank to
+  // decide writes its result, which holds for all ranks.
   const std::string result = seat.job + "result";
   folder.create(result, missing);
   missing = folder.read(result).value();

@@ -47,7 +47,7 @@ inline Place place_of(const std::vector<std::string>& hosts, int rank) {
 #endif
 }
 
-// Given. Every rank calls this first. Returns the rank's place in the job.
+// Given. Every rank calls this first.
 inline Place join(kit::Folder& folder, const kit::Seat& seat, std::chrono::milliseconds patience) {
   return place_of(meet(folder, seat, kit::host_name(), patience), seat.rank);
 }

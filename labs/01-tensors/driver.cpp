@@ -1,5 +1,5 @@
-// Runs the judge's program on the student's tensors, step by step, and reports the result of each
-// step. The judge gives the verdicts. A program is text; reports name a step by the part after #:
+// Runs the judge's program on the student's tensors and reports the result of each step. A program
+// is text; reports name a step by the part after #:
 //
 //     t0 = empty 2 3 # A; t1 = transpose t0 0 1 # A.transpose(0, 1); t2 = drop t0 # A.drop()
 #include LAB01_TENSOR
@@ -16,7 +16,7 @@
 #include <sstream>
 #include <stdexcept>
 
-// Gives the driver access to storages: to the costs of operations, and to the numbers.
+// Gives the driver access to the storages' costs and numbers.
 struct kit::Audit {
   static auto& all() { return Storage::ledger().all; }
   static void begin() {
@@ -37,7 +37,7 @@ using lab01::Tensor;
 
 namespace {
 
-// One step: its operands, which are results of earlier steps, and its numbers.
+// One step: its operands (results of earlier steps) and its numbers.
 struct Step {
   std::string name;
   std::vector<std::size_t> operands;
@@ -68,7 +68,6 @@ std::vector<Step> steps_of(const std::string& program) {
 
 using Results = std::vector<std::optional<Tensor>>;
 
-// The steps whose result is a tensor.
 const std::map<std::string, std::function<Tensor(const Tensor&, const Shape&)>> views = {
     {"transpose", [](auto& t, auto& n) { return t.transpose(int(n.at(0)), int(n.at(1))); }},
     {"permute", [](auto& t, auto& n) { return t.permute(std::vector<int>(n.begin(), n.end())); }},
@@ -107,8 +106,8 @@ Shape positions(const Tensor& t) {
   return all;
 }
 
-// Records the tensor's storage, offset, numel, sizes and strides, and whether it is contiguous.
-// Contiguity is left out after empty, because empty is task 1 and is_contiguous is task 2.
+// Records the tensor's storage, offset, numel, sizes, strides and contiguity. After empty,
+// contiguity is left out, because empty is task 1 and is_contiguous is task 2.
 void put_tensor(kit::Observation& out, const std::string& k, const Tensor& t, bool made) {
   Shape row{t.storage().number(), t.offset(), t.numel()};
   if (!made) row.push_back(t.is_contiguous());
@@ -147,8 +146,8 @@ void perform(const Step& step, const std::string& k, Results& results, kit::Obse
   if (result != nullptr) put_tensor(out, k, *result, step.name == "empty");
 }
 
-// Prints the current step when a signal hits the student's code. The signal then occurs again, with
-// its default action.
+// Prints the current step when a signal hits the student's code. When this handler returns, the
+// signal recurs with its default action.
 void crashed(int signal) {
   std::signal(signal, SIG_DFL);
   std::fputs(current, stderr);
@@ -191,7 +190,7 @@ KIT_SCENARIO(program) {
   }
 }
 
-// Task 1 without tensors. Reports the results of numel_of and row_major.
+// Task 1 without tensors.
 KIT_SCENARIO(shapes) {
   const Shape sizes = in.integers("sizes");
   const auto ask = [&](const char* name, auto f) {

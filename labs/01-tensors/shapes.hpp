@@ -22,7 +22,7 @@ namespace lab01 {
 
 using Shape = std::vector<std::int64_t>;  // sizes, strides or an index; empty for a single number
 
-// Given. Refuses an impossible request, which must not have changed anything.
+// Given. Refuses an impossible request. Call refuse() before anything has changed.
 [[noreturn]] inline void refuse(const std::string& why) { throw std::invalid_argument(why); }
 
 inline std::string text(const Shape& shape) {  // "[2, 3]"
@@ -66,7 +66,8 @@ inline Shape row_major(const Shape& sizes) {
 
 // Task 4. Resolves the arguments of view and reshape: sizes for `numel` elements, of which one may
 // be -1, the remaining size. Returns the sizes with that number instead of -1. Refuses sizes that
-// do not fit, and a -1 for which no whole number fits or every number does: 0 elements in [0, -1].
+// do not fit. Refuses a -1 that no whole number can replace, and a -1 that any number can replace
+// ([0, -1] for 0 elements).
 inline Shape resolve(const Shape& sizes, std::int64_t numel) {
 #ifdef SOLUTION
   Shape resolved = sizes;
@@ -86,15 +87,15 @@ inline Shape resolve(const Shape& sizes, std::int64_t numel) {
 #endif
 }
 
-// Task 4. Returns the strides that show the elements of (sizes, strides), in the same order, with
-// the sizes `wanted`, which have the same number of elements; none if there are no such strides.
-// The stride of a size of 1 is never used. Without elements, any strides are right.
+// Task 4. Returns the strides with which the sizes `wanted` show the elements of (sizes, strides)
+// in the same order; none if there are no such strides. The number of elements is the same. The
+// stride of a size of 1 is never used. Without elements, any strides are right.
 inline std::optional<Shape> strides_for(const Shape& sizes, const Shape& strides,
                                         const Shape& wanted) {
 #ifdef SOLUTION
-  // Both lists of sizes are traversed from the back. `run` elements, `step` apart, have been
-  // taken from old dimensions but not yet given to new ones. A run grows while the next dimension
-  // continues it.
+  // Traverses both lists of sizes from the back. `run` elements, `step` apart, have been taken from
+  // old dimensions but not yet given to new ones. A run grows while the next dimension continues
+  // it.
   Shape found = row_major(wanted);
   if (numel_of(wanted) == 0) return found;
   std::int64_t run = 1, step = 1;

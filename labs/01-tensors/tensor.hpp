@@ -5,9 +5,9 @@
 //                                                             3 4 5
 //     column      sizes [2]     strides [3]     offset 2      2 5
 //
-// position(index) = offset + index[0] strides[0] + index[1] strides[1] + ...   That is all: views
-// have other sizes, strides and offsets for the same storage, and no number moves. But a function
-// that knows only a first position and a count, like kit::Storage::sum, reads 2 and 3 for a column.
+// position(index) = offset + index[0] strides[0] + index[1] strides[1] + ...   Views have other
+// sizes, strides and offsets for the same storage, and no number moves. But a function that knows
+// only a first position and a count, like kit::Storage::sum, reads 2 and 3 for the column.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@
 
 namespace lab01 {
 
-// Copies of a Tensor share its numbers. In arguments, dimension -1 is the last one and -2 the one
-// before it; a dimension that does not exist is refused.
+// Copies of a Tensor share its numbers. A dimension argument of -1 is the last dimension, -2 the
+// one before it; a dimension that does not exist is refused.
 class Tensor {
  public:
   [[nodiscard]] const Shape& sizes() const { return sizes_; }
@@ -35,10 +35,9 @@ class Tensor {
   [[nodiscard]] std::size_t dim() const { return sizes_.size(); }
   [[nodiscard]] std::int64_t numel() const { return numel_of(sizes_); }
 
-  // Task 1. Allocates a storage for these sizes with kit::allocate; the elements are in
-  // row-by-row order. The storage exists as long as any tensor shows a number of it, and is freed
-  // with the last of these tensors. The owner of a tensor may read and write its storage: this is
-  // how numbers get in, here and in chapter 13.
+  // Task 1. Allocates a storage for these sizes with kit::allocate; the elements are in row-by-row
+  // order. The storage is freed with the last tensor that shows a number of it. The owner of a
+  // tensor may read and write its storage: this is how numbers get in, here and in chapter 13.
   static Tensor empty(const Shape& sizes);
   [[nodiscard]] kit::Storage& storage() const;
 
@@ -49,8 +48,7 @@ class Tensor {
   // may be 2^40. The stride of a size of 1 is never used; a tensor without elements is contiguous.
   [[nodiscard]] bool is_contiguous() const;
 
-  // Task 3. Views: they have other sizes, strides and offsets for the same storage, and do not read
-  // it.
+  // Task 3. Views: other sizes, strides and offsets for the same storage. A view reads no number.
   // Swaps two dimensions.
   [[nodiscard]] Tensor transpose(int a, int b) const;
   // Dimension d of the result is dimension dims[d]. Refuses lists that are no permutation.
@@ -77,8 +75,8 @@ class Tensor {
   // element once.
   [[nodiscard]] Tensor contiguous() const;
 
-  // Task 5. Functions on the numbers of any tensor. Functions that write refuse a target that shows
-  // one number at several places; a target may have no elements.
+  // Task 5. Functions on the numbers of any tensor. The functions that write refuse a target that
+  // shows one number at several places. A target may have no elements.
   [[nodiscard]] double sum() const;  // 0 if there are no elements
   void fill_(double value);
   // source is expanded to these sizes. It may share numbers with the target: the result is computed
@@ -138,7 +136,6 @@ inline bool Tensor::is_contiguous() const {
   return true;
 }
 
-// Converts a dimension argument, which may be negative, to an index from the front.
 inline std::size_t wrap(const char* what, const Tensor& t, int dim) {
   const int n = int(t.dim());
   if (dim < -n || dim >= n)

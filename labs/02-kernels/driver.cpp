@@ -1,5 +1,4 @@
-// Launches the student's kernels with the judge's inputs, grids and alignments, and reports the
-// results. The judge gives the verdicts.
+// Launches the student's kernels with the judge's inputs, grids and alignments.
 #include LAB02_KERNELS
 
 #include "labs/kit/driver.hpp"
@@ -11,13 +10,13 @@ using kit::Stream;
 
 namespace {
 
-// The run's seed determines the order of threads and blocks, and the delays. There is one device.
+// The seed determines the order of threads and blocks, and the delays.
 void seed_emulator(const kit::Request& in) {
   vgpu::Settings::insist("VGPU_DEVICES", 1);
   vgpu::Settings::insist("VGPU_SEED", std::uint64_t(in.integer("seed")));
 }
 
-// The grid may have fewer threads than the kernel has elements, or more threads.
+// The grid may have fewer or more threads than the kernel has elements.
 dim3 blocks(const kit::Request& in) { return {unsigned(in.integer("blocks"))}; }
 dim3 threads(const kit::Request& in) { return {unsigned(in.integer("threads"))}; }
 
@@ -68,7 +67,7 @@ KIT_SCENARIO(matmul) {
   out.put("loads", std::vector<std::int64_t>{std::int64_t(counted[0]), std::int64_t(counted[1])});
 }
 
-// Calls sgd_width for all triples of the addresses, which are never dereferenced.
+// Calls sgd_width for all triples of the addresses, without dereferencing them.
 KIT_SCENARIO(widths) {
   std::vector<const float*> places;
   for (const std::int64_t address : in.integers("places"))

@@ -5,7 +5,7 @@
 //     block    [ t0 t1 t2 t3 ]                              blockDim.x = 4 threads
 //     element    blockIdx.x * blockDim.x + threadIdx.x      12 threads; what if n is 1000?
 //
-// The grader chooses the grids and blocks, and not always those that you would choose.
+// The grader chooses the grids and blocks, not always as you would.
 #pragma once
 
 #include <cmath>
@@ -64,7 +64,7 @@ __global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<floa
       largest[r] = best[0];
       sum[r] = total[0];
     }
-    // No barrier here: thread 0 may still read best[0] and total[0], which only thread 0 writes.
+    // No barrier here: after the last one, only thread 0 reads or writes best[0] and total[0].
   }
 #else
   (void)rows, (void)cols, (void)x, (void)largest, (void)sum;
@@ -120,10 +120,10 @@ struct Sgd {
 //     v[i] = momentum * v[i] + d
 //     p[i] = p[i] - lr * v[i]
 //
-// sgd<4> moves four floats per load or store (float4: 16 bytes) wherever it can, sgd<1> moves
-// one. n need not be a multiple of 4. Grids are one-dimensional and of any size, as in task 1.
-// sgd_width decides which of the two may run; sgd<4> does not check addresses. As on a device, it
-// stops at a misaligned float4, which shows the grader that it moves four floats.
+// sgd<4> moves four floats per load or store (float4: 16 bytes) wherever it can, and sgd<1> one. n
+// need not be a multiple of 4. Grids are one-dimensional and of any size, as in task 1. sgd_width
+// decides which of the two may run; sgd<4> does not check addresses. A misaligned float4 access
+// stops sgd<4>, as on a device, which shows the grader that sgd<4> moves four floats at a time.
 template <int kWidth>
 __global__ void sgd(std::int64_t n, Sgd s, const float* g, float* p, float* v) {
 #ifdef SOLUTION

@@ -1,5 +1,5 @@
-// Builds the graph that the judge describes from the student's operations, runs backward, and
-// reports all events in order. The judge gives the verdicts.
+// Builds the judge's graph from the student's operations, runs backward, and reports all events in
+// order.
 #include LAB03_TAPE
 
 #include "labs/kit/driver.hpp"
@@ -28,7 +28,7 @@ std::vector<Var> leaves_of(const kit::Request& in) {
 }
 
 // Two operations that the student's file does not have, recorded with lab03::record: mix has three
-// inputs, one of them twice, and a rule that holds numbers; outer has a result longer than its
+// inputs, one of them twice, and a rule that holds numbers; outer's result is longer than its
 // inputs.
 Var mix(const Var& a, const Var& b) {
   if (lab03::value(a).size() != lab03::value(b).size()) throw std::invalid_argument("mix: lengths");
@@ -106,7 +106,7 @@ void put_grads(kit::Observation& out, const std::string& suffix, const std::vect
 namespace {
 
 // Calls what() with about `kib` KiB more on the stack, so that its variables do not reuse the
-// addresses of an earlier call's.
+// addresses of an earlier call's variables.
 template <class What>
 void deeper(std::size_t kib, const What& what) {
   volatile char below[1024] = {};
@@ -119,8 +119,7 @@ void deeper(std::size_t kib, const What& what) {
 
 }  // namespace
 
-// Reports the values, runs one or more backwards, each at a different stack depth, and logs the
-// hooks.
+// Reports the values, runs each backward() at a different stack depth, and logs the hooks.
 KIT_SCENARIO(program) {
   std::vector<Var> vars = leaves_of(in);
   const std::size_t leaves = vars.size();
@@ -141,7 +140,7 @@ KIT_SCENARIO(program) {
   out.put("lengths", lengths);
   out.put("needs", needs);
 
-  std::vector<std::int64_t> log;  // rows of (backward, hook, leaf, whether it is the same handle)
+  std::vector<std::int64_t> log;  // rows of (backward, hook, leaf, whether the handle is the same)
   const std::vector<std::int64_t> hooked = in.integers("hooked"), roots = in.integers("roots");
   const std::vector<std::int64_t> retain = in.integers("retain");
   std::size_t running = 0;
@@ -179,8 +178,7 @@ KIT_SCENARIO(program) {
   out.put("log", log);
 }
 
-// Task 2 alone. Reports the number of gradients that each variable receives in a backward from
-// root.
+// Task 2 alone. Reports the number of gradients that each variable receives from root.
 KIT_SCENARIO(counts) {
   std::vector<Var> vars = leaves_of(in);
   compute(in, vars);
@@ -210,8 +208,7 @@ KIT_SCENARIO(chain) {
   out.put("fired", fired);
 }
 
-// Runs steps of a small training loop with large values, and records the bytes allocated after each
-// step.
+// Runs a small training loop with large values, and records the bytes allocated after each step.
 KIT_SCENARIO(memory) {
   const auto size = std::size_t(in.integer("size"));
   const Var w = lab03::leaf(Values(size, 1.0)), unused = lab03::leaf(Values(size, 1.0));

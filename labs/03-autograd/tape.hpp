@@ -7,9 +7,9 @@
 //     x <---- [mul] <---- y <---- [sum] <---- 1           backward: gradients, right to left
 //
 // A node may pass its gradient on only when it is complete: when every value that was computed from
-// it (and on which the result depends) has contributed. The same holds for a leaf: its hooks run
-// once, at the moment when its gradient is complete. Chapter 09 sends gradients over the network
-// from there, while backward() is still busy with the layers below.
+// it, and on which the result depends, has contributed. Likewise, a leaf's hooks run once, as soon
+// as its gradient is complete. In chapter 09 they send gradients over the network while backward()
+// is still busy with the layers below.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ using Hook = std::function<void(const Var& leaf)>;
 using Rule =
     std::function<Values(const std::vector<Var>& inputs, std::size_t input, const Values& grad)>;
 
-// A value and its origin. A leaf has no origin: it has no inputs and no rule.
+// A value and its origin. A leaf has neither inputs nor a rule.
 struct Node {
   Values value;
   bool needs_grad = false;
@@ -76,8 +76,7 @@ inline void zero_grad(const Var& v) { v->grad.reset(); }                        
 inline void on_grad(const Var& leaf, Hook hook) { leaf->hooks.push_back(std::move(hook)); }
 
 // ---- given: how an operation is recorded, and one operation ----
-// A value, its inputs and a rule suffice to add an operation, without access to Node. The tests
-// record such operations, and so does lab 13.
+// A value, its inputs and a rule suffice to add an operation, as the tests and lab 13 do.
 inline Var record(Values value, std::vector<Var> inputs, Rule rule) {
   auto node = std::make_shared<Node>();
   node->value = std::move(value);
@@ -124,7 +123,7 @@ inline Var mul(const Var& a, const Var& b) {
 #endif
 }
 
-// Task 1. Returns one element: the sum of all elements of a, or 0 if there are none.
+// Task 1. Returns one element: the sum of all elements of a, 0 if there are none.
 inline Var sum(const Var& a) {
 #ifdef SOLUTION
   double total = 0;
@@ -138,7 +137,7 @@ inline Var sum(const Var& a) {
 #endif
 }
 
-// Task 1. y[i] = a[i] where a[i] > 0, else 0. At 0 the slope is taken to be 0.
+// Task 1. y[i] = a[i] where a[i] > 0, else 0. The slope at 0 is 0.
 inline Var relu(const Var& a) {
 #ifdef SOLUTION
   Values y = a->value;
@@ -179,7 +178,7 @@ inline std::unordered_map<const Node*, int> count_contributions(const Var& root)
 #endif
 }
 
-// Given, for the tests. Returns the count of one node, or 0 if root does not depend on it.
+// Given, for the tests. Returns the count of one node; 0 if root does not depend on it.
 inline int contributions(const Var& root, const Var& of) {
   const auto counts = count_contributions(root);
   const auto entry = counts.find(of.get());

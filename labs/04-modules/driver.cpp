@@ -1,5 +1,4 @@
-// Runs the student's layers, loss, optimizers and training step on the judge's inputs. The judge
-// gives the verdicts.
+// Runs the student's layers, loss, optimizers and training step.
 #include LAB04_LAYERS
 #include LAB04_LOSS
 #include LAB04_OPTIM
@@ -117,8 +116,8 @@ KIT_SCENARIO(mlp) {
   set_values(parameters, in.floats("values"));
   for (const std::int64_t p : in.integers("frozen"))
     parameters.at(std::size_t(p))->requires_grad = false;
-  // Logs each hook, and the end of backward as -1, with the gradients of all parameters at that
-  // moment.
+  // Logs each hook, and the end of backward as -1, with the gradients that all parameters have at
+  // that time.
   std::vector<std::int64_t> log;
   std::int64_t ends = 0;
   const auto note = [&](std::int64_t what) {
@@ -201,7 +200,7 @@ KIT_SCENARIO(optimize) {
   });
   if (resume_at >= 0)
     with_optimizer(in, parameters, [&](auto& optimizer) {
-      if (in.integer("used_before", 0) != 0) {  // its own earlier steps must not count
+      if (in.integer("used_before", 0) != 0) {  // the optimizer's earlier steps must not count
         for (Parameter& p : owned) std::fill(p.grad.begin(), p.grad.end(), 3.0F);
         optimizer.step();
         set_values(parameters, last());
@@ -214,8 +213,8 @@ KIT_SCENARIO(optimize) {
   out.put("trajectory", trajectory);
 }
 
-// A state of other parameters must be refused, and so must a state whose length is neither the
-// length of a fresh optimizer's state nor that after a step.
+// The optimizer must refuse a state of other parameters, and a state whose length is neither a
+// fresh optimizer's nor that after a step.
 KIT_SCENARIO(strange_state) {
   std::vector<Parameter> few, many;
   few.emplace_back(3);
@@ -245,7 +244,7 @@ KIT_SCENARIO(strange_state) {
     return was;
   };
   out.put("of_others", std::int64_t(refused(many, state)));
-  std::vector<std::int64_t> accepted;  // their lengths
+  std::vector<std::int64_t> accepted;  // lengths of the states that were not refused
   for (std::size_t length = 0; length < state.size() + 3; ++length)
     for (std::vector<double> given : {state, fresh}) {
       given.resize(length);
@@ -255,8 +254,8 @@ KIT_SCENARIO(strange_state) {
   out.put("accepted", accepted);
 }
 
-// Trains over batches of the given sizes. Before it, one sample goes through forward and backward
-// without a step, so that gradients are present.
+// Trains over batches of the given sizes. Before that, one sample goes through forward and backward
+// without a step, so that training starts with stale gradients.
 KIT_SCENARIO(train) {
   lab04::MLP model(widths(in));
   const std::vector<Parameter*> parameters = model.parameters();

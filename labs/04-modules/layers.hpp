@@ -1,10 +1,10 @@
-// Lab 04, part 1: layers. Each layer computes its output, and passes a gradient back.
+// Lab 04, part 1: layers.
 //
 //      x --> [Linear] --> [ReLU] --> [Linear] --> logits     forward() keeps data for backward()
 //     dx <-- [Linear] <-- [ReLU] <-- [Linear] <-- dlogits    backward() adds into the gradients of
 //                                                            the parameters, and returns dx
 //
-// Chapter 03's tape does this for you; here it is written by hand, once, to see how it works.
+// Chapter 03's tape does this for you. Here you write it by hand, to see how it works.
 #pragma once
 
 #include <cstddef>
@@ -31,17 +31,17 @@ struct Matrix {
 
 // A learned value, and the gradient that backward() adds into. Both are flat and equally long.
 //
-// A frozen parameter (requires_grad is false) does not change: backward() does not touch its
-// gradient and runs none of its hooks, and an optimizer's step does not touch its value. Its layer
-// still passes the gradient of x back.
+// A frozen parameter (requires_grad is false) does not change: backward() neither touches its
+// gradient nor runs its hooks, and an optimizer's step does not touch its value. Its layer still
+// passes the gradient of x back.
 struct Parameter {
   std::string name;  // "linear0.weight"
   std::vector<float> value, grad;
   bool requires_grad = true;
   std::vector<std::function<void()>> hooks;
   explicit Parameter(std::size_t count) : value(count, 0.0F), grad(count, 0.0F) {}
-  // backward() calls this once, after its last addition to the gradient. Chapter 09 sends gradients
-  // from here, while the layers below are still computing theirs.
+  // backward() calls this once, after its last addition to the gradient. In chapter 09 the hooks
+  // send gradients while the layers below are still computing theirs.
   void complete() const {
     for (const auto& hook : hooks) hook();
   }
@@ -161,7 +161,7 @@ class MLP {
 #endif
   }
 
-  // At the end, when all gradients are complete, runs each callback in ends_ once.
+  // At the end, runs each callback in ends_ once.
   void backward(const Matrix& dlogits) {
 #ifdef SOLUTION
     Matrix d = dlogits;
@@ -176,8 +176,7 @@ class MLP {
 #endif
   }
 
-  // Given. Returns the parameters in PyTorch's order: first layer first, the weight before the
-  // bias.
+  // Given. Returns the parameters in PyTorch's order: first layer first, weight before bias.
   [[nodiscard]] std::vector<Parameter*> parameters() const {
     std::vector<Parameter*> all;
     for (const auto& linear : linears_) {

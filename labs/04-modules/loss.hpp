@@ -2,7 +2,7 @@
 //
 // A row of logits z becomes probabilities by softmax, p_j = exp(z_j) / sum over k of exp(z_k). The
 // loss of a row is -log p_t, where t is its target: 0 if the model is sure and right. The loss of a
-// batch is the mean over its rows, so that it does not grow with the batch.
+// batch is the mean over its rows.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ inline Loss cross_entropy(const Matrix& logits, const std::vector<std::int64_t>&
     const std::size_t target = std::size_t(targets[r]);
     float largest = logits(r, 0);
     for (std::size_t j = 1; j < logits.cols; ++j) largest = std::max(largest, logits(r, j));
-    // The logits are shifted by the largest, so that no exponential overflows and one of them is 1.
+    // Shifts the logits by the largest, so that no exponential overflows and one of them is 1.
     double sum = 0;
     for (std::size_t j = 0; j < logits.cols; ++j) sum += std::exp(double(logits(r, j)) - largest);
     const double log_sum = std::log(sum);

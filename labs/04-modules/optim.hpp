@@ -1,5 +1,4 @@
-// Lab 04, part 3: optimizers, which turn gradients into new values by the same formulas as
-// PyTorch's.
+// Lab 04, part 3: optimizers, by PyTorch's formulas.
 //
 //     SGD      d = g + weight_decay p
 //              buffer = momentum buffer + (1 - dampening) d       at the first step: buffer = d
@@ -12,13 +11,13 @@
 //
 // The learning rate may change between steps, by set_lr(). Each parameter has its own state. A step
 // does not change frozen parameters (layers.hpp), not even by weight decay; the set of frozen
-// parameters is the same for an optimizer's whole lifetime.
+// parameters never changes.
 //
-// state() returns everything that an optimizer remembers between steps, as numbers; load() restores
-// it in an optimizer of the same kind for parameters of the same lengths, which then continues as
-// the first one would have, bit for bit. The meaning of the numbers is up to you. load() throws
-// std::invalid_argument if their count is wrong, and then changes nothing. Options and
-// parameters are not part of the state.
+// state() returns everything that an optimizer remembers between steps, as numbers whose meaning is
+// up to you. load() restores it in an optimizer of the same kind for parameters of the same
+// lengths, which then continues as the first one would have, bit for bit. If the count of numbers
+// is wrong, load() throws std::invalid_argument and changes nothing. Options and parameters are not
+// part of the state.
 #pragma once
 
 #include <cmath>

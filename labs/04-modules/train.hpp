@@ -1,5 +1,4 @@
-// Lab 04, part 4: one training step, in one process. Chapter 09 runs N of these in parallel, and
-// changes one line.
+// Lab 04, part 4: one training step, in one process. Chapter 09 runs N of these in parallel.
 #pragma once
 
 #include <cstdint>

@@ -144,8 +144,8 @@ struct Sample {
 };
 
 // Task 8. Fits alpha and beta to measurements (gamma stays 0): minimizes the sum of the squares of
-// (alpha + bytes beta - seconds) / seconds. These are relative errors, because 1 us is nothing
-// compared with 10 ms and everything compared with 5 us. At least two lengths differ; no time is 0.
+// (alpha + bytes beta - seconds) / seconds. The errors are relative, because 1 us is little
+// compared with 10 ms, but much compared with 5 us. At least two lengths differ; no time is 0.
 inline Machine fit(std::span<const Sample> samples) {
 #ifdef SOLUTION
   // With x = 1 / seconds and y = bytes / seconds, the two normal equations of alpha x + beta y = 1.

@@ -1,5 +1,4 @@
-// Evaluates the student's formulas, and plays messages on the kit's fabric, whose clock applies
-// alpha and beta. The judge gives the verdicts.
+// Evaluates the student's formulas, and plays messages on the kit's fabric.
 #include LAB05_COST
 
 #include "labs/kit/driver.hpp"
@@ -64,7 +63,6 @@ KIT_SCENARIO(fits) {
 }
 
 // Plays a list of calls: rank, to, out, from, in. -1 means no peer; counts are elements of 4 bytes.
-// The latest finish of all ranks is the time that the network took.
 KIT_SCENARIO(play) {
   const std::vector<std::int64_t> calls = in.integers("calls");
   kit::Fabric fabric(kit::fabric_options(in));

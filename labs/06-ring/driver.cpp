@@ -1,5 +1,4 @@
-// Runs the student's ring on the kit's fabric and reports the results. The judge gives the
-// verdicts.
+// Runs the student's ring on the kit's fabric.
 #include LAB06_RING
 
 #include "labs/kit/driver.hpp"
@@ -17,8 +16,8 @@ namespace {
 
 std::string name_of(const char* what, int rank) { return what + ("." + std::to_string(rank)); }
 
-// Runs one collective on every rank. fill(rank, index) returns the input; `report` records a rank's
-// output. earlier: lengths of preceding calls, which are not reported.
+// Runs a collective on every rank, one or more times. fill(rank, index) returns the input; `report`
+// records a rank's output of the last call. earlier: lengths of preceding calls.
 template <class T, class Fill, class Report>
 void run_collective(const kit::Request& in, kit::Observation& out, Fill fill, Report report) {
   const kit::FabricOptions options = kit::fabric_options(in);
@@ -68,7 +67,6 @@ void run_collective(const kit::Request& in, kit::Observation& out, Fill fill, Re
 
 }  // namespace
 
-// Elements that count contributions.
 KIT_SCENARIO(counted) {
   run_collective<Counted>(
       in, out, [](int rank, std::size_t i) { return Counted::of(rank, i); },
@@ -87,7 +85,7 @@ KIT_SCENARIO(floats) {
       });
 }
 
-// Task 1 alone. Reports the chunks of one buffer.
+// Task 1 alone.
 KIT_SCENARIO(chunks) {
   std::vector<std::int64_t> firsts, lengths;
   const int world = int(in.integer("world"));

@@ -9,8 +9,8 @@
 //
 //     tail: pieces ever put in                   head: pieces ever taken out
 //
-// A message longer than a slot is sent in several pieces. The counts are never reset, so it does
-// not matter whether the other side has noticed the last message when the next one begins.
+// A message longer than a slot is sent in several pieces. The counts are never reset, so a message
+// may begin before the other side has noticed the previous message.
 #pragma once
 
 #include <algorithm>
@@ -60,7 +60,7 @@ inline void take_piece(Mailbox& box, std::span<std::byte> piece, int peer) {
 #endif
 }
 
-// A Link (labs/kit/link.hpp) over mailboxes: your all_reduce of part 1 runs on it unchanged.
+// A Link (labs/kit/link.hpp) over mailboxes, on which your all_reduce of part 1 runs unchanged.
 class SharedLink {
  public:
   explicit SharedLink(kit::Member& member) : member_(member) {}
@@ -92,7 +92,7 @@ class SharedLink {
   // consider what happens if every rank first sends its whole message.
   void transfer(int to, std::span<const std::byte> out, int from, std::span<std::byte> in) {
 #ifdef SOLUTION
-    // Alternates between sending and receiving one piece, so each rank empties its neighbour's
+    // Alternates between sending and receiving one piece, so that each rank empties its neighbour's
     // slots as fast as it fills its own.
     while (!out.empty() || !in.empty()) {
       const std::size_t sent = std::min(out.size(), Mailbox::slot_bytes);

@@ -1,4 +1,4 @@
-// Part 2 of the driver: mailboxes and the ring between processes. The judge gives the verdicts.
+// Part 2 of the driver: mailboxes and the ring between processes.
 #include LAB06_RING
 #include LAB06_MAILBOX
 
@@ -13,10 +13,10 @@
 
 namespace {
 
-// Makes a mailbox look as if nearly 2^32 pieces had passed. It passes two rounds of equal pieces,
-// and then advances every word that grew from the first round to the second, as the skipped rounds
-// would have advanced it. Whatever the mailbox consists of, its counts are the words that grow. Any
-// number of slots up to 6 divides a round.
+// Makes a mailbox look as if nearly 2^32 pieces had passed. Passes two rounds of equal pieces, and
+// advances every word that grew in the second round by rounds_skipped times its growth. This works
+// for any layout of the mailbox, because its counts are the words that grow. A round is a multiple
+// of every number of slots up to 6.
 constexpr std::uint64_t round_pieces = 240;
 constexpr std::uint64_t rounds_skipped = (std::uint64_t{1} << 32) / round_pieces - 2;
 
@@ -96,7 +96,7 @@ KIT_SCENARIO(pieces) {
 }
 
 // Runs `calls` all-reduces in succession, without a barrier. Element i of rank r at call k is
-// table[r * period + (i + k) % period]. Reports the outputs of all calls, concatenated.
+// table[r * period + (i + k) % period].
 KIT_SCENARIO(processes) {
   const std::vector<float> table = in.floats("table");
   const auto period = std::size_t(in.integer("period"));
@@ -126,8 +126,7 @@ KIT_SCENARIO(processes) {
       out);
 }
 
-// Sends messages of sizes[i] elements of one byte from rank 0 to the last rank and back. Both ranks
-// report the received bytes.
+// Sends messages of sizes[i] elements of one byte from rank 0 to the last rank and back.
 KIT_SCENARIO(messages) {
   const std::vector<std::int64_t> sizes = in.integers("sizes");
   kit::Processes processes(options_of(in));

@@ -47,7 +47,7 @@ struct Step {
   int recv_chunk = 0;
 };
 
-// Task 2. Returns a step of reduce-scatter, 0 to world - 2. A pure function: no data moves yet.
+// Task 2. Returns a step of reduce-scatter, 0 to world - 2. No data moves yet.
 inline Step reduce_scatter_step(int world, int rank, int step) {
 #ifdef SOLUTION
   // Chunk c starts at rank c + 1; at step s it leaves rank c + 1 + s.
@@ -70,8 +70,8 @@ inline Step all_gather_step(int world, int rank, int step) {
 #endif
 }
 
-// Task 3. work holds this rank's values. Afterwards chunk `rank` of it holds the sum over all
-// ranks; the contents of the other chunks do not matter.
+// Task 3. On entry, work holds this rank's values. On return, chunk `rank` of work holds the sum
+// over all ranks; the contents of the other chunks do not matter.
 template <class T, class Link>
 void reduce_scatter(Link& link, std::span<T> work) {
 #ifdef SOLUTION
@@ -85,8 +85,7 @@ void reduce_scatter(Link& link, std::span<T> work) {
     const Step now = reduce_scatter_step(world, rank, step);
     const std::span<T> mine = part(now.recv_chunk);
     const std::span<T> in = std::span<T>(arrived).first(mine.size());
-    // Simultaneously, because if all ranks sent first, each would wait for a neighbour that also
-    // sends.
+    // If all ranks sent first, each would wait for a neighbour that also sends.
     link.exchange(now.to, part(now.send_chunk), now.from, in);
     for (std::size_t i = 0; i < mine.size(); ++i) mine[i] += in[i];
   }
@@ -96,7 +95,8 @@ void reduce_scatter(Link& link, std::span<T> work) {
 #endif
 }
 
-// Task 4. Chunk `rank` of work is this rank's; afterwards work holds the chunks of all ranks.
+// Task 4. On entry, chunk `rank` of work is this rank's. On return, work holds the chunks of all
+// ranks.
 template <class T, class Link>
 void all_gather(Link& link, std::span<T> work) {
 #ifdef SOLUTION

@@ -1,5 +1,4 @@
-// Runs the student's ring on emulated devices, its ranks as threads or as processes, and reports
-// the results, the waits and the calls. The judge gives the verdicts.
+// Runs the student's ring on emulated devices, with ranks as threads or as processes.
 #include "labs/07-ipc/hostile.hpp"
 // The student's file, between the definition of the macros and their removal.
 #include LAB07_RING
@@ -36,8 +35,7 @@ using kit::Counted;
 
 namespace {
 
-// Memory in which the ranks (threads or processes) meet. It is initially zero, and all ranks share
-// it.
+// Memory that all ranks (threads or processes) share, initially zero.
 struct Meeting {
   std::atomic<int> arrived;
   std::atomic<int> enqueued;  // ranks that have enqueued all their calls
@@ -83,21 +81,20 @@ void start_device(int rank, int world, bool one_process) {
 }
 
 // Number of flags that hold neither their initial value nor the last value that the neighbour
-// posted, so they were changed by other means. Counted only for neighbours in this process.
+// posted. Counted only for neighbours in this process.
 std::atomic<std::int64_t> unwatched = 0;
 std::atomic<std::int64_t> changed = 0;  // ranks whose input changed although it is not the output
 
 const std::byte* stations[hostile::kMostRanks];  // by rank, in this process: for the report
 
-// One rank's part of one ring: its station, and its neighbours' stations, opened from their
-// offers.
+// One rank's part of one ring: its station, and its neighbours' stations.
 struct Place {
   std::unique_ptr<kit::DeviceArray<std::byte>> station;
   lab07::Mapped previous{}, next{};
   lab07::Ring ring{};
 };
 
-// One rank: meets the others, enqueues all calls in succession, and waits once, at the end.
+// Runs one rank: meets the others, enqueues all calls in succession, and waits once, at the end.
 // Elements are numbered across all calls, so that data of another call are detected.
 std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, bool one_process,
                                   std::int64_t& messages) {
@@ -137,7 +134,8 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = Counted::of(rank, i);
   const kit::DeviceArray<Counted> input(stream, values), apart(stream, values.size());
   Counted* const output = plan.in_place ? input.data() : apart.data();
-  // The ranks call one after the other, so a rank whose all_reduce waits for a later rank hangs.
+  // With in_turns, the ranks call one after the other, so an all_reduce that waits for a later rank
+  // hangs.
   while (plan.in_turns && meeting.enqueued < rank)
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   std::int64_t at = 0;
@@ -152,8 +150,7 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
   const std::vector<Counted> got = plan.in_place ? input.host() : apart.host();
   if (!plan.in_place) changed += runs_of(input.host()) != runs_of(values);
   hostile::ranks[rank].done = true;
-  // Waits for the kernel. If it is wrong, it must fail by its result, not because its memory was
-  // freed.
+  // Waits for the kernel: a wrong kernel must fail by its result, not because its memory was freed.
   kit::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   meeting.wait(plan.world, ++turn);
   for (Place& place : places) {
@@ -195,7 +192,7 @@ void put_counts(kit::Observation& out) {
 
 int world_of_report = 0;
 
-// Reports which flag each rank polls, and thus the rank for which it waits.
+// Reports which flag each rank polls, and thus for which rank it waits.
 std::string describe_ring() {
   std::vector<kit::Wait> waits;
   const int world = world_of_report;

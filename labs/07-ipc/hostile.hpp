@@ -1,6 +1,6 @@
 // A layer between the student's file of lab 07 and CUDA: it counts calls, watches flags, and delays
-// ranks that store or see a flag. It must be included before that file; driver.cpp undefines the
-// macros later.
+// ranks that store or see a flag. Include this header before the student's file. driver.cpp
+// undefines the macros after that file.
 //
 //   a post of a flag     the whole block pauses after it, by seed: data that follow it are late
 //   a look that sees     the block pauses before it continues: a slot that is not protected by a
@@ -43,7 +43,7 @@ struct Rank {
     if (acquires) unfenced_look = false;
     if (releases) released = true;
   }
-  // The last posted value of each flag. A flag with another value was changed by other means.
+  // The last posted value of each flag.
   struct Post {
     const void* flag;
     std::uint64_t value;

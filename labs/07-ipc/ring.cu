@@ -1,5 +1,5 @@
-// Lab 07: the ring of lab 06 on GPUs. One kernel per rank and call stores directly into the memory
-// of the next rank's device and waits for the previous rank's stores; the host is not involved.
+// Lab 07: the ring of lab 06 on GPUs. In each call, one kernel per rank stores directly into the
+// memory of the next rank's device and waits for the previous rank's stores, without the host.
 //
 //      previous rank                 this rank                      next rank
 //    stores slots, tail --->   waits for tail, loads slots
@@ -25,7 +25,7 @@ namespace lab07 {
 // ---- given: the data that ranks exchange, and the layout of each device's memory ----
 
 // Tells other ranks where to find a piece of this rank's device memory. A handle names the whole
-// block of memory that contains the piece.
+// block that contains the piece.
 struct Offer {
   cudaIpcMemHandle_t handle;
   std::uint64_t offset;  // bytes from the base of that block
@@ -37,7 +37,8 @@ struct Mapped {
   void* base = nullptr;     // from cudaIpcOpenMemHandle; null if nothing was opened
 };
 
-// One per rank, followed by its slots; all zero when the ranks meet. Do not change it.
+// One per rank, followed by its slots. Before the first call, all counters of all ranks are equal,
+// but not necessarily 0. Do not change this struct.
 struct Station {
   alignas(128) std::uint64_t tail;  // set by the previous rank: messages put into this rank's slots
   alignas(128) std::uint64_t head;  // set by the next rank: messages of this rank that it has taken
@@ -60,7 +61,7 @@ using Flag = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
 // ---- yours ----
 
 // Task 1. Returns an offer of device memory of this process. cuMemGetAddressRange (cuda.h) returns
-// the base of the block that contains it.
+// the base of the block that contains the memory.
 inline Offer make_offer(void* memory, int process) {
 #ifdef SOLUTION
   Offer offer{};
@@ -104,8 +105,9 @@ inline void close_mapped(Mapped& mapped) {
 #endif
 }
 
-// Task 3. The two operations of the sender and the two of the receiver, for messages and for free
-// slots. One thread of the block calls them. The counts cover the whole lifetime of the ring.
+// Task 3. The sender waits for room and posts messages; the receiver waits for messages and returns
+// slots. One thread of the block calls these functions. The counts cover the whole lifetime of the
+// ring.
 __device__ inline void wait_message(const Ring& ring, std::uint64_t taken) {
 #ifdef SOLUTION
   while (Flag(ring.mine->tail).load(cuda::memory_order_acquire) <= taken) {
@@ -143,7 +145,7 @@ __device__ inline void return_slot(const Ring& ring, std::uint64_t taken) {
 }
 
 // Task 4. Computes output = the sum of all ranks' inputs, on every rank, with one block. The chunks
-// are those of lab 06, cut into pieces that fit a slot, so that a long chunk uses several slots
+// of lab 06 are cut into pieces that fit a slot, so that a long chunk uses several slots
 // simultaneously. output may be input. T has += and may be larger than 8 bytes.
 template <class T>
 __global__ void ring_kernel(Ring ring, const T* input, T* output, std::int64_t count) {
@@ -187,8 +189,8 @@ __global__ void ring_kernel(Ring ring, const T* input, T* output, std::int64_t c
 #endif
 }
 
-// Task 5. Enqueues one all-reduce on the stream and returns. It waits for nothing: neither for the
-// device nor for the other ranks. The next call may follow immediately.
+// Task 5. Enqueues one all-reduce on the stream and returns, without waiting for the device or for
+// the other ranks. The next call may follow immediately.
 template <class T>
 void all_reduce(const Ring& ring, cudaStream_t stream, const T* input, T* output,
                 std::int64_t count) {

@@ -64,8 +64,9 @@ inline std::vector<kit::Buffer> scatter(kit::Devices& devices, const kit::Buffer
 }
 
 // Task 3. Runs body(i) for each replica i of 0 .. replicas - 1, all simultaneously, one thread
-// each. Returns when all have ended, even if some have thrown. Then it throws std::runtime_error
-// for the lowest replica that has thrown: "replica 2: " and the text of that replica's exception.
+// each. Waits until all have ended, even if some have thrown. If any has thrown, throws
+// std::runtime_error for the lowest such replica: "replica 2: " and the text of that replica's
+// exception.
 template <class Body>
 void parallel_apply(int replicas, Body&& body) {
 #ifdef SOLUTION
@@ -116,8 +117,8 @@ class DataParallel {
                const std::vector<kit::Buffer>& parameters)
       : devices_(devices), model_(model), parameters_(parameters) {}
 
-  // Task 5. Returns the model's output for the whole batch, on the root; batch is on the root, too.
-  // Replica 0 uses the root's own parameters. Keeps the data that backward needs.
+  // Task 5. Returns the model's output for the whole batch; both are on the root. Replica 0 uses
+  // the root's own parameters. Keeps the data that backward needs.
   kit::Buffer forward(const kit::Buffer& batch) {
 #ifdef SOLUTION
     forget();

@@ -1,8 +1,7 @@
-// Runs the student's DataParallel on the kit's devices and reports the results. The judge gives the
-// verdicts.
+// Runs the student's DataParallel on the kit's devices.
 //
-// The model is y = W x + b, row by row, with whole numbers, so that sums are exact. It rejects data
-// on another device, and detects whether all replicas are in the model simultaneously.
+// The model is y = W x + b, row by row, with whole numbers, so that sums are exact. The model
+// rejects data on another device, and detects whether all replicas are in the model simultaneously.
 #include LAB08_DATA_PARALLEL
 
 #include "labs/kit/driver.hpp"
@@ -62,8 +61,8 @@ class Linear : public kit::DeviceModel {
     return out;
   }
 
-  // From this call on, this many replicas must be in the model simultaneously. With `fail`, the
-  // listed replicas throw.
+  // From now on, this many replicas must be in the model simultaneously. With `fail`, the listed
+  // replicas throw.
   void expect(int replicas, bool fail) {
     expected_ = replicas;
     inside_ = 0;
@@ -151,8 +150,8 @@ KIT_SCENARIO(pieces) {
 }
 
 // Task 3 alone, after a call for one replica, which must have no effect. All replicas must run
-// simultaneously. The listed replicas throw exceptions of three types, all with the same text;
-// the others take a little longer.
+// simultaneously. The listed replicas throw exceptions of three types, all with the same text. The
+// other replicas take longer.
 KIT_SCENARIO(apply) {
   const int replicas = int(in.integer("replicas"));
   bool first = true;
@@ -192,8 +191,8 @@ KIT_SCENARIO(apply) {
   out.put("ran", times);
 }
 
-// Uses two objects alternately, in one process and with separate devices. ops: rows of (object, 0
-// for forward or 1 for backward, rows, salt, replicas). No batch outlives its forward.
+// Uses two objects alternately, with separate devices. ops: rows of (object, 0 for forward or 1 for
+// backward, rows, salt, replicas). No batch outlives its forward.
 KIT_SCENARIO(by_turns) {
   const auto ops = in.integers("ops"), counts = in.integers("devices");
   struct One {

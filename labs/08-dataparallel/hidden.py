@@ -74,7 +74,7 @@ def memory(lab):
         for device in range(1, devices):
             expect.at_most(f"device {device} holds at most", seen["most"][device], 2 * size + data, "bytes", seen)
             expect.equal(f"bytes held on device {device} after the step", seen["held"][device], 0, seen)
-    # Forwards without a backward: each one frees the data that the previous one kept.
+    # Forward passes without a backward pass: each one frees the data that the previous one kept.
     seen = lab.run("by_turns", devices=[3, 1], ops=[0, 0, 3, 5, 3] * 4, inputs=inputs, outputs=outputs)
     for device in (1, 2):
         expect.at_most(f"device {device} holds at most, in four forwards", seen["most"][device],

@@ -8,8 +8,8 @@
 //   bucket 1               [===] ----- all-reduce ----->
 //   bucket 2                     [==]        --- all-reduce -->|
 //
-// The model and the all-reduce are given. Any model with hooks will do, and any group whose
-// all-reduce runs concurrently with the computation: labs/kit/training.hpp has their interfaces.
+// The model and the all-reduce are given: any model with hooks, and any group whose all-reduce runs
+// concurrently with the computation (labs/kit/training.hpp).
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,7 @@ namespace lab09 {
 
 // Task 1. Groups gradients into buckets. bytes[i] is the size of gradient i, in the order in which
 // gradients are laid out. Append one after another to the open bucket; close it as soon as it holds
-// `limit` bytes or more. The gradient that crosses the limit stays in: no gradient is ever split.
-// Returns the buckets, each a list of indices i.
+// `limit` bytes or more. No gradient is ever split. Returns the buckets, each a list of indices i.
 // (400 800 400 200, limit 400) -> [0] [1] [2] [3]
 inline std::vector<std::vector<int>> plan_buckets(const std::vector<std::size_t>& bytes,
                                                   std::size_t limit) {
@@ -53,11 +52,10 @@ class DistributedDataParallel {
   using Work = kit::WorkOf<Group>;
 
  public:
-  // Task 2. Every rank begins with rank 0's values of all parameters. Then plan the buckets for the
-  // parameters that will get a gradient: each parameter once (a tied one at its first place), in
-  // reverse order, because gradients arrive in about that order. Register hooks that call
-  // gradient_is_complete and backward_is_over. model and group outlive this object; bucket_bytes is
-  // the limit of task 1.
+  // Task 2. Broadcast rank 0's values of all parameters. Plan the buckets for the parameters that
+  // will get a gradient: each parameter once (a tied one at its first place), in reverse order,
+  // because gradients arrive in about that order. Register hooks that call gradient_is_complete and
+  // backward_is_over. model and group outlive this object; bucket_bytes is the limit of task 1.
   DistributedDataParallel(Model& model, Group& group, std::size_t bucket_bytes) : group_(group) {
 #ifdef SOLUTION
     std::vector<Tensor> seen;
@@ -95,8 +93,8 @@ class DistributedDataParallel {
   DistributedDataParallel(const DistributedDataParallel&) = delete;
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
-  // Task 5. Runs body(), in which gradients stay local: no backward inside communicates.
-  // Afterwards, however body ends, the state is as before the call. Calls may be nested.
+  // Task 5. Runs body(), in which no backward communicates: gradients stay local. When body returns
+  // or throws, restores the state from before the call. Calls may be nested.
   template <class Body>
   void no_sync(Body&& body) {
 #ifdef SOLUTION
@@ -130,8 +128,8 @@ class DistributedDataParallel {
   };
 
   // Task 3. Called by the hook of a parameter: copies its gradient into its bucket, and starts the
-  // all-reduce of every bucket that may start. All ranks must start them in the same order,
-  // although their gradients arrive in different orders.
+  // all-reduce of every bucket that may start. All ranks must start the all-reduces in the same
+  // order, although their gradients arrive in different orders.
   void gradient_is_complete(std::size_t slot) {
 #ifdef SOLUTION
     if (!synchronising_) return;
@@ -144,10 +142,10 @@ class DistributedDataParallel {
   }
 
   // Task 4. Called when backward has no more gradients. A parameter without a gradient in this
-  // backward contributes its old .grad, or zeros if that is empty, so that no rank waits for it.
-  // When this returns, .grad is the average over the ranks, with the same bits on all. A
-  // parameter whose .grad was empty on every rank keeps it empty; one more all-reduce is allowed
-  // to find that out.
+  // backward contributes its old .grad, or zeros if .grad is empty, so that no rank waits for the
+  // parameter. When this returns, .grad is the average over the ranks, with the same bits on all. A
+  // parameter whose .grad was empty on every rank keeps it empty. One more all-reduce is allowed
+  // for this.
   void backward_is_over() {
 #ifdef SOLUTION
     if (!synchronising_) return;

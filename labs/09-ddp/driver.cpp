@@ -1,13 +1,16 @@
-// Runs the student's DDP on the kit's cluster and reports the results. The judge gives the
-// verdicts.
+// Runs the student's DDP on the kit's cluster.
 //
 // The judge describes the model (sizes, frozen, tied), the arrival of its gradients on each rank,
 // and a script with one letter per action:
 //
-//   z  gradients to none          s  backward, synchronising        n  backward under no_sync
-//   m  no_sync, with a nested no_sync and then a backward inside    t  like n, but the body throws
+//   z  gradients to none
+//   s  backward, synchronising
+//   n  backward under no_sync
+//   m  no_sync, with a nested no_sync and then a backward inside
 //   u  like m, but the inner body throws
-//   o  momentum step              c  count collectives and time from here on
+//   t  like n, but the body throws; then gradients to none
+//   o  momentum step
+//   c  count collectives and time from here on
 #include LAB09_DDP
 
 #include "labs/kit/driver.hpp"
@@ -194,7 +197,7 @@ KIT_SCENARIO(train) {
   kit::Cluster cluster(kit::cluster_options(in));
   cluster.run([&](kit::Group& group) {
     Replica replica(in, cluster, group.rank());
-    if (in.integer("again", 0) != 0) {  // wraps the same parameters before, in another model
+    if (in.integer("again", 0) != 0) {  // first wraps the same parameters in another model
       kit::ToyModel earlier = replica.model();
       const lab09::DistributedDataParallel ddp(earlier, group, limit);
     }
@@ -228,7 +231,7 @@ KIT_SCENARIO(plan) {
   out.put("buckets", flat);
 }
 
-// The zero of the overlap score: all communication follows the computation. Uses no code of the
+// The run that scores 0 for overlap: all communication follows the computation. Uses no code of the
 // student.
 KIT_SCENARIO(serial) {
   kit::Cluster cluster(kit::cluster_options(in));

@@ -144,7 +144,7 @@ def overlap(lab):
     seen = train(lab, model, "cs", 800, beta=0.5 / 600, seconds=[1.0] * count, speed=[1.0, 2.0, 1.0, 1.0])
     end = meter.best(world, 0.0, 0.5 / 600, [2 * t for t in ready_times(model, 800, [1.0] * count)], model.buckets(800))
     expect.at_most("with one slow rank the step takes", max(seen["finish"]), end + 0.2, "virtual seconds", seen)
-    # The first bucket's gradient arrives after three others: then four buckets may start together.
+    # The first bucket's gradient arrives after three others, so four buckets may start together.
     model = Model(sizes, world, orders=[[6, 5, 4, 7, 3, 2, 1, 0]] * world)
     seen = train(lab, model, "cs", 400, beta=0.5 / 600, seconds=[1.0] * count)
     end = meter.best(world, 0.0, 0.5 / 600, [4.0] * 4 + [5.0, 6.0, 7.0, 8.0], model.buckets(400))

@@ -1,4 +1,4 @@
-// Runs the student's sampler and loader and reports their results. The judge gives the verdicts.
+// Runs the student's sampler and loader.
 #include LAB10_SAMPLER
 #include LAB10_LOADER
 
@@ -20,9 +20,8 @@
 
 namespace {
 
-// If a test asks for it, a thread that notifies sleeps afterwards, so that the woken threads
-// check their conditions first. A correct program is unaffected, and a program that notifies too
-// early deadlocks each time.
+// If a test asks for it, a thread sleeps after it has notified, so that the woken threads check
+// their conditions first. Therefore a program that notifies too early deadlocks every time.
 std::atomic<bool> slow_to_go_on = false;
 void pause_of_notifier() {
   if (slow_to_go_on) std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -30,7 +29,7 @@ void pause_of_notifier() {
 
 }  // namespace
 
-// Replaces the standard library's functions.
+// These replace the standard library's functions.
 void std::condition_variable::notify_one() noexcept {
   pthread_cond_signal(native_handle());
   pause_of_notifier();
@@ -55,8 +54,8 @@ struct CannotBeRead : std::runtime_error {
       : std::runtime_error("sample " + std::to_string(sample) + " cannot be read") {}
 };
 
-// A data set that a test can slow down: it counts the fetches that have begun and ended, and can
-// make a batch wait for others.
+// A data set that counts the fetches that have begun and ended, and can delay them or make a batch
+// wait for others.
 class Shelf {
  public:
   struct Batch {  // movable, but not copyable
@@ -144,13 +143,14 @@ KIT_SCENARIO(permutations) {
 }
 
 // Reports, for each rank (or each of `ranks`), the indices of each epoch in turn, from one sampler
-// object.
+// object per rank.
 KIT_SCENARIO(shares) {
   const std::vector<std::int64_t> epochs = in.integers("epochs"), used = in.integers("used");
-  // Two other samplers must not affect the observed ones: one of a data set with one sample,
+  // Two other samplers must not affect the observed ones: `other`, of a data set with one sample,
+  // and a sampler with another seed.
   lab10::DistributedSampler other(1, {.shuffle = false});
   (void)other.indices();
-  if (in.integer("samples") < 1 << 20) {  // and one with another seed
+  if (in.integer("samples") < 1 << 20) {
     const std::uint64_t seed = std::uint64_t(in.integer("sampler_seed")) + 77;
     (void)lab10::DistributedSampler(in.integer("samples"), {.seed = seed}).indices();
   }
@@ -277,8 +277,8 @@ KIT_SCENARIO(two_loaders) {
   out.put("second", ids[1]);
 }
 
-// Runs a loader whose memory is watched while its threads run. Fetches take some time, so that
-// next() is called before a batch is ready. Some fetches throw.
+// Runs a loader whose memory is watched. Fetches take some time, so that next() is called before a
+// batch is ready. Some fetches throw.
 KIT_SCENARIO(races) {
   using Batch = std::vector<std::int64_t>;
   using Loader = lab10::Loader<Batch>;

@@ -3,8 +3,8 @@
 //   batches   0 1 2 3 | 4 5 6 7 | 8 9 ...     4 .. 7 are begun or ready: `ahead` = 4 of them
 //             given   |  ahead  | not begun   7 may be ready before 4; next() gives 4
 //
-// Several threads fetch. Their speeds must change neither which batches are given nor their order.
-// Otherwise two training runs with the same seed would not be the same.
+// Several threads fetch. Their speeds must change neither the batches that are given nor their
+// order, so that two training runs with the same seed are the same.
 #pragma once
 
 #include <algorithm>
@@ -31,13 +31,12 @@ struct LoaderOptions {
 };
 
 // One pass over a sampler's indices. Batch is movable; it may be too large to copy. The constructor
-// starts the workers, which begin to fetch immediately; next() is called from one thread.
+// starts the workers, which begin to fetch immediately; one thread calls next().
 template <class Batch>
 class Loader {
  public:
-  // Called by several workers simultaneously. An exception that it throws for a batch is thrown by
-  // the next() that would have returned this batch; the next() after it returns the batch that
-  // follows.
+  // Several workers call this simultaneously. If it throws for a batch, the next() that would have
+  // returned this batch throws the exception; the next() after it returns the following batch.
   using Fetch = std::function<Batch(std::span<const std::int64_t>)>;
 
   // Task 5.
@@ -58,8 +57,8 @@ class Loader {
   }
 #endif
 
-  // Task 6. A loader may be destroyed in mid-epoch. Afterwards no thread calls fetch any more, and
-  // batches that had not been begun are not fetched.
+  // Task 6. A loader may be destroyed mid-epoch. When the destructor returns, no thread calls fetch
+  // any more. Batches that had not been started are not fetched.
   ~Loader() {
 #ifdef SOLUTION
     {
@@ -73,7 +72,8 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Task 5. Returns the batches in the sampler's order, then nothing, however often it is called.
+  // Task 5. Returns the batches in the sampler's order. After the last batch, returns nullopt,
+  // however often it is called.
   [[nodiscard]] std::optional<Batch> next() {
 #ifdef SOLUTION
     if (given_ == batches_) return std::nullopt;

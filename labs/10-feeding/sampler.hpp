@@ -5,8 +5,8 @@
 //   rank 1                 1     3     8       4
 //   rank 2                   7     9     6       1
 //
-// Every rank computes the same order by itself and takes its own places: nothing is sent. The
-// indices are the same as in torch.utils.data.DistributedSampler with the same arguments.
+// Every rank computes the same order and takes its own places: nothing is sent.
+// torch.utils.data.DistributedSampler with the same arguments gives the same indices.
 #pragma once
 
 #include <algorithm>
@@ -53,10 +53,10 @@ class DistributedSampler {
   DistributedSampler(std::int64_t samples, SamplerOptions options)
       : samples_(samples), options_(options) {}
 
-  // Task 3. From now on indices() and size() refer to this epoch. used: number of places of its
-  // order that have already been used, summed over all ranks. A job that resumes in mid-epoch
-  // begins there, perhaps with a different number of ranks. The rest is distributed in the same way
-  // as a whole order, and is also padded with the beginning of the epoch's order, not of the rest.
+  // Task 3. From now on indices() and size() refer to this epoch. used: number of places of the
+  // epoch's order that have already been used, summed over all ranks. A job that resumes mid-epoch
+  // begins at place `used`, perhaps with a different number of ranks. The rest is distributed like
+  // a whole order, and is also padded with the beginning of the epoch's order, not of the rest.
   // Before the first call: epoch 0, nothing used.
   void set_epoch(std::int64_t epoch, std::int64_t used = 0) {
 #ifdef SOLUTION
@@ -109,7 +109,7 @@ class DistributedSampler {
 
 // Task 4. Returns the seed of all random choices for one sample: crops, flips, noise. It must not
 // depend on the place where the sample is loaded (rank, world, worker), and must differ between any
-// two seeds, epochs or samples. (A sum does not: 1 + 0 is 0 + 1.)
+// two seeds, epochs or samples. (The sum of the three does not suffice: 1 + 0 is 0 + 1.)
 inline std::uint64_t sample_seed(std::uint64_t seed, std::int64_t epoch, std::int64_t sample) {
 #ifdef SOLUTION
   // SplitMix64's finisher is a bijection that scatters: mix, add the next part, mix again.

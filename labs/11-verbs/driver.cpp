@@ -1,5 +1,4 @@
-// Runs two of the student's endpoints on the kit's device and reports the results. The judge gives
-// the verdicts.
+// Runs two of the student's endpoints on the kit's device.
 #include LAB11_ENDPOINT
 
 #include "labs/kit/driver.hpp"
@@ -37,8 +36,7 @@ struct Pair {
         for (std::size_t i = 0; i < bytes; ++i) outbox[rank][m * bytes + i] = pattern(rank, m, i);
     }
   }
-  // The part of the memory that an endpoint gets; the memory after it belongs to others. Rank 1 has
-  // a longer inbox.
+  // The part of the memory that an endpoint gets. Rank 1 has a longer inbox.
   std::span<std::byte> part(std::vector<std::byte>& all, int extra = 0) const {
     return std::span(all).first(puts * bytes + std::size_t(extra));
   }
@@ -86,7 +84,7 @@ struct Pair {
   bool connected[2] = {}, finished[2] = {}, gone[2] = {}, stays_to_the_end = true;
 };
 
-// Receives all messages of rank 1 - rank, in order, and checks each one when its value arrives.
+// Receives all messages of rank 1 - rank and checks each one when its value arrives.
 void take_all(Pair& pair, int rank, Endpoint& end, std::vector<std::int64_t>& values,
               std::int64_t& wrong) {
   while (values.size() < pair.puts) {
@@ -137,9 +135,9 @@ KIT_SCENARIO(talk) {
 }
 
 // Runs with a fault: a wrong key, address, route or packet number, a put outside the memory, or a
-// peer that has left. Rank 0 puts until it gets an error, and then once more. Rank 1 polls, and
-// should get an error, too, if the device flushes its requests. once: rank 0 stops at its first
-// error.
+// peer that has left. Rank 0 tries three times to put, and reports the errors; with once = 1 it
+// stops at the first. Rank 1 polls, and should get an error, too, if the device flushes its
+// requests.
 KIT_SCENARIO(faulty) {
   Pair pair(in);
   const std::string fault = in.text("fault");

@@ -4,8 +4,8 @@
 //     outbox --RDMA WRITE WITH IMMEDIATE---------> inbox      no code at their end is involved
 //                                        value --> a completion in their queue: poll() returns it
 //
-// The calls are libibverbs' own (man ibv_post_send and so on). The same file compiles against the
-// simulated device of the kit and against a real device.
+// The calls are libibverbs' own (man ibv_post_send and so on). This file compiles against the kit's
+// simulated device and against a real one.
 #pragma once
 
 #include <arpa/inet.h>
@@ -23,7 +23,7 @@
 
 namespace lab11 {
 
-// The data that the peer needs before the two ends can communicate; the caller transfers it.
+// The data that the peer needs to communicate with this end; the caller transfers it.
 struct Address {
   std::uint32_t queue_pair = 0;
   std::uint32_t first_packet = 0;  // the number of the first packet that this end will send
@@ -47,10 +47,9 @@ struct Limits {
 class Endpoint {
  public:
   // Task 1. Opens the device of this name, or throws std::runtime_error with the name if there is
-  // none. Creates a protection domain; a memory region for the inbox, which the peer may write,
-  // and one for the outbox, which it may not; a completion queue with room for all requests that
-  // may complete; a queue pair (RC) with these limits. The memory is the caller's and is not
-  // moved.
+  // none. Creates a protection domain; a memory region for the inbox, which the peer may write, and
+  // one for the outbox, which it may not; a completion queue with room for all requests that may
+  // complete; a queue pair (RC) with these limits. The memory is the caller's and does not move.
   Endpoint(const std::string& device, std::span<std::byte> inbox, std::span<std::byte> outbox,
            Limits limits = {})
       : inbox_(inbox), outbox_(outbox), limits_(limits) {
@@ -165,8 +164,8 @@ class Endpoint {
   // and announces them by `value`, in network byte order on the wire. Blocks while the send queue
   // is full. The outbox must not change until flush(). At most every (sends / 2)-th request may ask
   // for a completion. Bytes outside the outbox or the peer's inbox are an error, too, here or in
-  // flush(). Throws std::runtime_error with the status's text if a request has failed, now or
-  // earlier; by then, the completions of all posted requests have been taken from the queue.
+  // flush(). Throws std::runtime_error with the status's text if this or an earlier request has
+  // failed, after it has taken the completions of all posted requests from the queue.
   void put(std::size_t from, std::size_t to, std::size_t bytes, std::uint32_t value) {
 #ifdef SOLUTION
     if (from > outbox_.size() || bytes > outbox_.size() - from || to > theirs_.inbox_bytes ||
@@ -190,8 +189,8 @@ class Endpoint {
 #endif
   }
 
-  // Task 4. Returns the next value that has arrived, if any; its bytes are in the inbox. Replaces
-  // the receive request that it used up. Does not wait.
+  // Task 4. Returns the next value that has arrived, if any; its bytes are in the inbox. Posts a
+  // new receive request for the one that the value used up. Does not wait.
   [[nodiscard]] std::optional<std::uint32_t> poll() {
 #ifdef SOLUTION
     if (arrived_.empty()) take();
@@ -205,9 +204,8 @@ class Endpoint {
 #endif
   }
 
-  // Task 5. Blocks until all puts have arrived; throws like put. Unsignalled requests do not
-  // report their completion, but an empty write (no pieces, no immediate value) posted after them
-  // can.
+  // Task 5. Blocks until all puts have arrived; throws like put. Unsignalled requests do not report
+  // their completion, but an empty write (no pieces, no immediate value) posted after them can.
   void flush() {
 #ifdef SOLUTION
     if (posted_ == done_) return throw_if_failed();
@@ -253,8 +251,8 @@ class Endpoint {
       fail("ibv_post_send", error);
     ++posted_;
   }
-  // Takes completions of both kinds, because a full send queue must not prevent receiving: two ends
-  // that both wait for room would deadlock.
+  // Takes completions of both kinds: if a full send queue prevented receiving, two ends that both
+  // wait for room would deadlock.
   void take() {
     ibv_wc found[8];
     const int count = ibv_poll_cq(completions_, 8, found);
@@ -269,8 +267,7 @@ class Endpoint {
       post_receive();
     }
   }
-  // After an error every posted request completes, and all completions are taken before this
-  // throws.
+  // After an error every posted request completes; all completions are taken before this throws.
   void throw_if_failed() {
     if (failed_.empty()) return;
     while (posted_ != done_) take();

@@ -82,7 +82,7 @@ def faults(lab):
             expect.that(seen["third"], "a put after requests have failed: no exception", seen)
             expect.that(words in seen["first"],
                         f"the exception says {seen['first']!r}; the first failure is {words!r}", seen)
-            if words == "remote access error":  # then the device flushes the requests at both ends
+            if words == "remote access error":  # in this case, the device flushes the requests at both ends
                 expect.that(seen["polled"], "poll() of the peer, whose receive requests have failed: no exception", seen)
             expect.equal("completions of failed requests that were left in the queue", seen["unread"], 0, seen)
             clean(seen)

@@ -3,7 +3,7 @@
 //     g++ -std=c++20 -I. -DENDPOINT='"work/11-verbs/endpoint.hpp"' labs/11-verbs/real.cpp
 //         labs/kit/todo.cpp -libverbs -o real && ./real rxe0 [GID INDEX]
 //
-// The judge does not run this, because it has no device. Addresses are sent over a socket pair.
+// The judge does not run this, because it has no device.
 #include ENDPOINT
 
 #include <cstdint>

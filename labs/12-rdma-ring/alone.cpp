@@ -1,5 +1,5 @@
 // Runs lab 12 without a device: the student's channels between two ends whose messages arrive
-// immediately, and the ring between neighbours that fall silent. The judge gives the verdicts.
+// immediately, and the ring between neighbours that fall silent.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -13,9 +13,8 @@
 
 namespace {
 
-// Endpoint whose put() makes the message available at the peer before it returns. The bytes are
-// copied out of the outbox in put() or, if `late`, only when the peer polls the value, because a
-// device may do either.
+// Endpoint whose put() makes the message available at the peer before it returns. put() copies the
+// bytes out of the outbox or, if `late`, the peer's poll() does, because a device may do either.
 struct End {
   struct Put {
     std::size_t from, to, bytes;
@@ -88,7 +87,7 @@ void grow_old(std::span<Channel> channels, Pass pass) {
   }
 }
 
-// A neighbour that dies: it accepts or delivers `pieces` pieces of zeros, and nothing after that.
+// A neighbour that dies: it accepts or delivers `pieces` pieces of zeros, then nothing.
 struct Silent {
   std::int64_t pieces;
   std::int64_t* tries;  // tries since the last idle()

@@ -1,5 +1,5 @@
 // Runs the student's channels and ring on lab 11's endpoints over the kit's device, and the
-// hierarchical all-reduce on the kit's fabric. The judge gives the verdicts.
+// hierarchical all-reduce on the kit's fabric.
 #include LAB06_RING
 #include LAB11_ENDPOINT
 #include LAB12_RING
@@ -63,7 +63,7 @@ struct Half {
   }
 };
 
-// A ring of connections: right[r] and left[r + 1] are the two halves of one connection.
+// A ring of connections: right[r] and left[r + 1] are two halves of one connection.
 struct Net {
   explicit Net(const kit::Request& in) : Net(in, in.integer("slot_bytes")) {}
   Net(const kit::Request& in, std::int64_t slot_bytes)
@@ -109,7 +109,7 @@ struct Net {
 
 }  // namespace
 
-// Sends messages of given lengths from rank 0 to rank 1. The receiver pauses before each one.
+// Sends messages of given lengths from rank 0 to rank 1. The receiver pauses before each message.
 KIT_SCENARIO(messages) {
   Net net(in);
   const std::vector<std::int64_t> lengths = in.integers("lengths");
@@ -157,7 +157,7 @@ KIT_SCENARIO(messages) {
   kit::verbs::observe(out);
 }
 
-// Both ranks send all messages on the same channel, and receive whatever arrives meanwhile.
+// Both ranks send all messages on the same channel. After each try to send, they try to receive.
 KIT_SCENARIO(both_ways) {
   Net net(in);
   const std::vector<std::int64_t> lengths = in.integers("lengths");
@@ -225,8 +225,7 @@ KIT_SCENARIO(ring) {
       if (dies < 0) throw;
       errors[std::size_t(rank)] = error.what();
     }
-    // No rank frees its memory before all ranks have left. Until then, a rank that has stopped is
-    // merely silent to the others' devices.
+    // No rank frees its memory before all have left: a rank that has stopped must look silent.
     net.left_all[std::size_t(rank)] = 1;
     while (std::count(net.left_all.begin(), net.left_all.end(), 1) < net.world)
       kit::verbs::stand_still(1);
@@ -241,7 +240,7 @@ KIT_SCENARIO(ring) {
 
 namespace {
 
-// A subset of the fabric's ranks as a separate world. Counts the elements that it sends.
+// A subset of the fabric's ranks as a separate world, which counts the elements that it sends.
 struct Group {
   kit::Link& link;
   std::vector<int> members;

@@ -46,8 +46,7 @@ class Channel {
     listen();
     if (sent_ - taken_by_peer_ == std::uint64_t(slots_.count)) return false;
     const std::size_t at = slots_.bytes * std::size_t(sent_ % std::uint64_t(slots_.count));
-    // The peer has copied the previous message out of this slot, so the device has read our bytes
-    // of it.
+    // The peer has copied the previous message out of this slot, so the device has read its bytes.
     if (!message.empty()) std::memcpy(outbox_.data() + at, message.data(), message.size());
     end_.put(at, at, message.size(), std::uint32_t(message.size()));
     ++sent_;
@@ -59,8 +58,7 @@ class Channel {
   }
 
   // Task 2. Copies the oldest message that has arrived into `message` and returns its length, or
-  // nullopt if none has arrived. Messages keep their order. Afterwards the slot is free for the
-  // peer.
+  // nullopt if none has arrived. Messages keep their order. Frees the slot for the peer.
   [[nodiscard]] std::optional<std::size_t> try_receive(std::span<std::byte> message) {
 #ifdef SOLUTION
     listen();
@@ -82,7 +80,7 @@ class Channel {
 #ifdef SOLUTION
   static constexpr std::uint32_t credit = 0x80000000;  // exceeds every length
 
-  // Lengths and credits arrive in one sequence, whichever of them the caller is waiting for.
+  // Lengths and credits arrive in one sequence.
   void listen() {
     while (const std::optional<std::uint32_t> value = end_.poll()) {
       if (*value == credit)
@@ -106,7 +104,7 @@ class Channel {
 // channels, to the right neighbour and from the left one, with the same slots on all ranks. T is
 // trivially copyable and has +=. A slot holds at least one element; chunks may be longer than a
 // slot, and a slot need not be a multiple of T.
-// When neither a send nor a receive makes progress, call idle(). It throws when a rank has died;
+// When neither a send nor a receive makes progress, call idle(), which throws if a rank has died;
 // do not catch the exception.
 template <class T, class Channel>
 void all_reduce(Channel& right, Channel& left, int rank, int world, std::span<T> work,
@@ -129,8 +127,7 @@ void all_reduce(Channel& right, Channel& left, int rank, int world, std::span<T>
         out = out.subspan(next.size());
         moved = true;
       }
-      // Receive even while nothing can be sent, because the right neighbour may be waiting for us
-      // in a cycle.
+      // Receive even if nothing can be sent: the right neighbour may be waiting for us in a cycle.
       const std::span<T> expected = std::span<T>(landing).first(std::min(piece, in.size()));
       if (!expected.empty() && left.try_receive(std::as_writable_bytes(expected))) {
         for (std::size_t i = 0; i < expected.size(); ++i)
@@ -150,8 +147,8 @@ void all_reduce(Channel& right, Channel& left, int rank, int world, std::span<T>
 // Task 4. There are several ranks on each machine: `inside` links the ranks of one machine,
 // `across` the ranks with the same place on all machines. Both are links as in lab 06, whose three
 // collectives are given as Ring::reduce_scatter, Ring::all_gather, Ring::all_reduce (link, span).
-// Send between machines only the data that must cross: each rank sends 1 / inside.world() of the
-// array's ring traffic.
+// Send between machines only the data that must cross: each rank sends as much as in a ring
+// all-reduce of 1 / inside.world() of the array.
 template <class Ring, class T, class Inside, class Across>
 void hierarchical_all_reduce(Inside& inside, Across& across, std::span<T> work) {
 #ifdef SOLUTION

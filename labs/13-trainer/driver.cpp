@@ -1,5 +1,4 @@
-// Runs the parts of the student's trainer in one process and reports the results. The judge gives
-// the verdicts.
+// Runs the parts of the student's trainer in one process.
 #include LAB13_TRAINER
 
 #include <stdexcept>
@@ -7,8 +6,7 @@
 #include "labs/13-trainer/requests.hpp"
 
 // Task 1. Multiplies views as matrices. `how` is a set of bits: a is transposed (1), b is
-// transposed (2), a is a range of columns of a larger tensor (4), b is every second row of a larger
-// tensor (8).
+// transposed (2), a is a range of columns (4) or b every second row (8) of a larger tensor.
 KIT_SCENARIO(product) {
   const std::int64_t rows = in.integer("rows"), inner = in.integer("inner"),
                      cols = in.integer("cols"), how = in.integer("how");
@@ -65,7 +63,7 @@ KIT_SCENARIO(operation) {
 }
 
 // Task 3. Passes one batch through a model, `repeats` times. Logs which hook ran (p, or -1 and -2
-// for the two end-of-backward callbacks) and the gradients at that moment. Then passes the batch's
+// for the two end-of-backward callbacks) and the gradients at that time. Finally passes the batch's
 // first `then_rows` rows alone.
 KIT_SCENARIO(learn) {
   lab13::Model model(widths_of(in));
@@ -98,7 +96,7 @@ KIT_SCENARIO(learn) {
   out.put("then_grads", values_of(model.parameters(), true));
 }
 
-// Stage 1. Runs lab 04's own train_step, in this process, on the batches that the judge names.
+// Stage 1. Runs lab 04's own train_step on the batches that the judge names.
 KIT_SCENARIO(lab04_alone) {
   lab04::MLP model(widths_of(in));
   prepare(in, model, 0);

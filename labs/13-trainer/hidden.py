@@ -32,7 +32,7 @@ def epochs(lab):
     for world, samples, batch, steps in ((2, 5, 2, 11), (1, 4, 4, 5), (3, 3, 3, 4), (2, 9, 4, 10), (1, 3, 1, 4)):
         train(lab, Job(lab.random, samples=samples, batch=batch, steps=steps), world)
     train(lab, Job(lab.random, widths=(2, 3, 2), samples=40_000, batch=4, steps=2), 2)
-    # The second training in these processes, with settings different from the first.
+    # The second training run in these processes, with settings different from the first.
     train(lab, Job(lab.random, samples=9, batch=4, steps=5), 2, first_batch=2)
 
 

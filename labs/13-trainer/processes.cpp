@@ -1,5 +1,4 @@
-// Runs the student's trainer on real processes and reports the results. The judge gives the
-// verdicts.
+// Runs the student's trainer on real processes.
 #include LAB13_TRAINER
 #include LAB06_MAILBOX
 
@@ -47,7 +46,7 @@ kit::ProcessOptions processes_of(const kit::Request& in) {
 }
 
 // The student's ring (kind -1) and rings of the judge, some wrong and some correct. All kinds sum
-// with the student's own all_reduce, so training with a wrong one would still succeed.
+// with the student's own all_reduce, so training with a wrong ring would still succeed.
 int ring_kind = -1;
 int mod(int i, int world) { return (i % world + world) % world; }
 struct AnyRing {
@@ -59,7 +58,7 @@ struct AnyRing {
         return {to, rank, from, mod(rank - 1, world)};
       case 2:  // sender and receiver disagree about the chunk
         return {to, mod(rank - 1 - step, world), from, mod(rank - 3 - step, world)};
-      case 3: {  // a mask instead of a remainder: correct for 2 and 4 ranks only
+      case 3: {  // a mask instead of a remainder: correct only if world is a power of two
         const int mask = world - 1;
         return {(rank + 1) & mask, (rank - 1 - step) & mask, (rank - 1) & mask,
                 (rank - 2 - step) & mask};
@@ -90,8 +89,8 @@ struct AnyRing {
   }
 };
 
-// All training runs use one type of link, model, optimizer and log, because each combination of
-// types would be another instance of train() to compile, and a student waits for the compiler.
+// All training runs use one type of link, model, optimizer and log: each combination of types would
+// be another instance of train() to compile, and a student waits for the compiler.
 using Link = kit::SlowLink<lab06::SharedLink>;
 using Log = std::function<void(std::int64_t, double)>;
 class AnyOptimizer {  // lab 04's, of the requested kind; records when step() begins
@@ -171,8 +170,8 @@ void train_before(const kit::Request& in, Link& link) {
   lab13::train<AnyRing>(link, model, optimizer, data, settings, vault, log);
 }
 
-// Runs one rank of a training run. Reports the arguments of the log and a hash of the parameters
-// after each step.
+// Runs one rank of a training run. Reports the log's arguments and a hash of the parameters after
+// each step.
 void train_one(const kit::Request& in, Link& link, kit::Vault& vault, kit::Observation& seen) {
   if (in.has("first_batch")) train_before(in, link);
   AnyModel model(in);
@@ -226,8 +225,7 @@ void train_first(const kit::Request& in, kit::Vault& vault) {
   train_all(first, processes_of(first), vault, ignored);
 }
 
-// The same link with renumbered ranks: rank r is rank (r - by) modulo the world here. Therefore a
-// process has a different rank in each group.
+// The same link with renumbered ranks: rank r is rank (r - by) modulo the world here.
 class Turned {
  public:
   Turned(Link& link, int by) : link_(link), by_(by) {}
@@ -254,8 +252,8 @@ class Turned {
 
 }  // namespace
 
-// Task 4 alone. Computes a sum, then broadcasts from each rank in turn. Does the same again in a
-// second group whose ranks are numbered differently.
+// Task 4 alone. Starts an all-reduce, broadcasts from each rank in turn, and waits for the sum.
+// Repeats this in a second group with other rank numbers.
 KIT_SCENARIO(group) {
   kit::Processes processes(processes_of(in));
   processes.run(
@@ -288,8 +286,8 @@ KIT_SCENARIO(group) {
 }
 
 // Trains on real processes. first_batch: batch of a short job that runs first in these processes.
-// before: number of steps that an earlier job trained with the same vault. kill_rank, kill_after:
-// the earlier job ends by kill -9 instead. then_save_every: save_every of the last job.
+// before: number of steps of an earlier job with the same vault. kill_rank, kill_after: of a job
+// that is killed before the last one starts. then_save_every: save_every of the last job.
 KIT_SCENARIO(train) {
   kit::Vault vault(std::size_t{1} << 18);
   kit::ProcessOptions options = processes_of(in);
@@ -313,8 +311,8 @@ KIT_SCENARIO(train) {
   train_all(last, options, vault, out);
 }
 
-// Reports whether train() refuses a ring or settings, the messages sent until then, and whether
-// the model or the optimizer has changed.
+// Reports whether train() refuses a ring or settings, the messages sent until then, and whether the
+// model or the optimizer has changed.
 KIT_SCENARIO(refused) {
   kit::Vault vault(std::size_t{1} << 18);
   if (in.has("before")) train_first(in, vault);
@@ -342,8 +340,8 @@ KIT_SCENARIO(refused) {
 
 namespace {
 
-// Measures alpha and beta of a link: exchanges messages of several lengths with the neighbours,
-// takes the fastest of five times for each length, and calls lab 05's fit.
+// Measures alpha and beta of a link: exchanges messages of several lengths with the neighbours, and
+// calls lab 05's fit with the fastest of five times for each length.
 lab05::Machine measured(Link& link) {
   const int world = link.world(), right = (link.rank() + 1) % world,
             left = (link.rank() + world - 1) % world;
@@ -366,7 +364,7 @@ lab05::Machine measured(Link& link) {
 
 // Trains over a slow link, with a backward in which each parameter's gradient takes `seconds`
 // longer. Measures the time from the last gradient, and from the first, until all averages are
-// complete. Reports the student's prediction, too.
+// complete, and reports the student's prediction.
 KIT_SCENARIO(overlap) {
   const double seconds = in.number("seconds");
   kit::Vault vault(std::size_t{1} << 18);
@@ -380,7 +378,7 @@ KIT_SCENARIO(overlap) {
         AnyModel model(in);
         prepare(in, model, link.rank());
         const lab13::Data data = data_of(in);
-        // Plans the buckets in the order of backward, the last parameter first.
+        // The buckets in the order of backward, the last parameter first.
         std::vector<std::size_t> bytes;
         const std::vector<Parameter*> parameters = model.parameters();
         for (auto p = parameters.rbegin(); p != parameters.rend(); ++p)

@@ -1,4 +1,4 @@
-// Lab 13: your own trainer. It computes nothing new; it combines your earlier labs.
+// Lab 13: your own trainer, which combines your earlier labs.
 //
 //     lab 10  sampler, loader ----> batch                    every rank: its part of the batch
 //     lab 01  tensors ---+
@@ -158,7 +158,7 @@ class Model {
       owned_[2 * i + 1]->name = "linear" + std::to_string(i) + ".bias";
     }
   }
-  // These three make it a model for lab 09 (labs/kit/training.hpp).
+  // These three functions make this class a model for lab 09 (labs/kit/training.hpp).
   [[nodiscard]] std::vector<Parameter*> parameters() const {
     std::vector<Parameter*> all;
     for (const auto& p : owned_) all.push_back(p.get());
@@ -171,8 +171,8 @@ class Model {
 
   // Task 3. Runs forward and backward of one batch: linear layers with a relu between adjacent
   // ones, and the mean of -log_softmax at the targets. Returns the loss. Adds d loss / d p to the
-  // .grad of every parameter that is not frozen. The parameter's hooks run as soon as its gradient
-  // is complete, while your tape still works on the layers below; the end-of-backward callbacks run
+  // .grad of every parameter that is not frozen. A parameter's hooks run as soon as its gradient is
+  // complete, while your tape still works on the layers below; the end-of-backward callbacks run
   // last. (labs/04-modules: Parameter defines "frozen" and complete().)
   double learn(const Matrix& x, const Targets& targets) {
 #ifdef SOLUTION
@@ -209,7 +209,7 @@ class Model {
   std::vector<std::function<void()>> ends_;
 };
 
-// Given. Lab 04's model with its own backward, which computes the same without a tape.
+// Given. Lab 04's model with its own backward, which computes the same gradients without a tape.
 class ByHand : public lab04::MLP {
  public:
   using MLP::MLP;
@@ -276,8 +276,7 @@ class RingGroup {
   [[maybe_unused]] kit::Background& thread_;
 };
 
-// Task 5. Returns the schedule of a ring's all-reduce: reduce-scatter, then all-gather. Moves no
-// data.
+// Task 5. Returns the schedule of a ring's all-reduce: reduce-scatter, then all-gather.
 template <class Ring>
 kit::Schedule schedule_of(int world) {
 #ifdef SOLUTION
@@ -395,8 +394,8 @@ void train(Link& link, AnyModel& model, Optimizer& optimizer, const Data& data,
 }
 
 // Task 7. Predicts, without measuring, when the last of these all-reduces is complete. Bucket k has
-// elements[k] floats and is complete ready[k] seconds after the start of backward. The ring carries
-// one bucket at a time, in this order. Use your lab 05.
+// elements[k] floats and is full ready[k] seconds after the start of backward. The ring carries one
+// bucket at a time, in this order. Use your lab 05.
 inline double predicted_end(const lab05::Machine& machine, int world, std::span<const double> ready,
                             std::span<const std::size_t> elements) {
 #ifdef SOLUTION

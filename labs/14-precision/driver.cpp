@@ -1,5 +1,4 @@
-// Runs the student's rounding, scaler and training steps on the judge's input. The judge gives the
-// verdicts.
+// Runs the student's rounding, scaler and training steps.
 #include LAB14_ROUNDING
 #include LAB14_SCALER
 #include LAB14_STEP
@@ -26,8 +25,7 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
 }
 
 // The toy model's own arithmetic. Lists the numbers of a format from 0 up, followed by the value
-// that would come after the largest finite one. Rounds by searching for the nearest entry, in
-// double.
+// that would come after the largest finite one. Rounds to the nearest entry, in double.
 class Table {
  public:
   explicit Table(Format format) {
@@ -122,7 +120,6 @@ class ToyLoss {
   std::vector<std::uint16_t> seen_;
 };
 
-// Appends five numbers per state.
 void append(std::vector<double>& states, const lab14::ScalerState& state) {
   states.insert(states.end(), {double(state.scale), state.growth_factor, state.backoff_factor,
                                double(state.growth_interval), double(state.growth_tracker)});

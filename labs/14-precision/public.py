@@ -364,7 +364,7 @@ def backward(lab):
 
 
 def replica(lab, form, world, script, rows):
-    """Runs a script of backwards whose gradients are the rows' (times 1, 3 and -1: three weights)."""
+    """Runs a script of backward passes whose gradients are the rows' (times 1, 3 and -1: three weights)."""
     spread = [[x * k for x in row for k in (1, 3, -1)] for row in rows]
     training = Training(form, world, [1.0, 2.0, 3.0], spread)
     seen = lab.run("replica", script=script, **training.request())

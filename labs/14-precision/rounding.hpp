@@ -22,14 +22,13 @@ namespace lab14 {
 
 // Task 1. Returns the nearest bf16; of two that are equally near, the one whose last bit is 0. A
 // value that exceeds the largest finite one by half a step or more becomes infinite. The sign is
-// kept, even for zero. A NaN, whichever of its bits are set, becomes a quiet NaN; any quiet NaN of
-// either sign is accepted.
+// kept, even for zero. A NaN, whichever of its bits are set, becomes a quiet NaN of either sign.
 inline std::uint16_t to_bf16(float value) {
 #ifdef SOLUTION
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7FFFFFFF) > 0x7F800000) return std::uint16_t(bits >> 16 | 0x40);
-  // Adds a little less than half a step, or half a step if the last kept bit is 1. A carry out of
-  // the fraction correctly increments the exponent, up to that of infinity.
+  // Adds half a step, or a little less if the last kept bit is 0. A carry out of the fraction
+  // correctly increments the exponent, up to infinity's.
   return std::uint16_t((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 #else
   (void)value;
@@ -56,8 +55,8 @@ inline std::uint16_t to_f16(float value) {
   if (magnitude >= 0x47800000) return std::uint16_t(sign | 0x7C00);  // 65536 and more
   const std::uint32_t field = magnitude >> 23;
   if (field < 102) return std::uint16_t(sign);  // less than half of 2^-24
-  // A normal number keeps exponent and fraction as adjacent bits. For a subnormal one the leading 1
-  // becomes explicit, and each power of two below 2^-14 costs one bit.
+  // A normal number keeps exponent and fraction as adjacent bits. In a subnormal one the leading 1
+  // is explicit, and each power of two below 2^-14 costs one bit.
   const bool normal = field >= 113;
   const std::uint32_t row = normal ? magnitude - (112U << 23) : (magnitude & 0x7FFFFF) | 0x800000;
   const std::uint32_t shift = normal ? 13 : 126 - field;

@@ -74,9 +74,9 @@ class GradScaler {
 #endif
   }
 
-  // Task 4. Multiplies each gradient of each parameter by float(1 / double(scale)). Returns whether
-  // any of them was infinite or NaN before the multiplication; the step must then be skipped. A
-  // second call before update() throws std::logic_error and changes nothing.
+  // Task 4. Multiplies each gradient of each parameter by float(1 / double(scale)). Returns true if
+  // any gradient was infinite or NaN before the multiplication, in which case the step must be
+  // skipped. A second call before update() throws std::logic_error and changes nothing.
   [[nodiscard]] bool unscale(const std::vector<std::span<float>>& gradients) {
 #ifdef SOLUTION
     if (looked_) throw std::logic_error("unscale: already done since the last update()");

@@ -30,7 +30,7 @@
 
 namespace lab14 {
 
-// One rank's copy of the model, and the sum of the gradients of its backwards.
+// One rank's copy of the model, and the sum of the gradients of its backward passes.
 template <class Model>
 class Replica {
  public:
@@ -41,8 +41,8 @@ class Replica {
   [[nodiscard]] std::span<float> grad() { return grad_; }
   void zero_grad() { std::fill(grad_.begin(), grad_.end(), 0.0F); }
 
-  // Task 5. Adds the gradients of factor * loss(batch) to grad(). Then, unless a NoSync is alive,
-  // replaces grad() by its average over the ranks, with one all-reduce.
+  // Task 5. Adds the gradients of factor * loss(batch) to grad(). Unless a NoSync is alive, also
+  // replaces grad() with its average over the ranks, with one all-reduce.
   void backward(std::span<const std::uint16_t> weights, int batch, float factor) {
 #ifdef SOLUTION
     const std::vector<std::uint16_t> codes = model_.backward(weights, batch, factor);
@@ -56,8 +56,8 @@ class Replica {
 #endif
   }
 
-  // Task 6. While a NoSync is alive, backwards stay local. Its destructor restores the previous
-  // state, also after an exception; NoSyncs may be nested.
+  // Task 6. While a NoSync is alive, backward() does not communicate: gradients stay local. Its
+  // destructor restores the previous state, even after an exception; NoSyncs may be nested.
   class NoSync {
    public:
     explicit NoSync(Replica& replica)
@@ -128,11 +128,11 @@ class Trainer {
   [[nodiscard]] std::span<const float> masters() const { return masters_; }
   [[nodiscard]] const GradScaler& scaler() const { return scaler_; }
 
-  // Task 7. Makes one step from the mean loss of these batches, at least one: each batch's loss
-  // is weighted by 1 / batches.size(), and scaled. All ranks pass the same number of batches.
-  // Returns true if the step was made. It is made on all ranks, or on none if a gradient was not
-  // finite on any rank; masters and optimizer are then unchanged. An exception of a backward
-  // propagates to the caller, and the next step starts as if this one had never begun.
+  // Task 7. Makes one step from the mean loss of these batches, at least one: each batch's loss is
+  // weighted by 1 / batches.size(), and scaled. All ranks pass the same number of batches. Returns
+  // true if the step was made. If a gradient was not finite on any rank, no rank makes the step,
+  // and masters and optimizer are unchanged. An exception of a backward propagates to the caller,
+  // and the next step starts as if this one had never begun.
   bool step(std::span<const int> batches) {
 #ifdef SOLUTION
     std::vector<std::uint16_t> weights;
@@ -145,8 +145,8 @@ class Trainer {
         replica_.backward(weights, batch, factor);
     }
     replica_.backward(weights, batches.back(), factor);
-    // Unscales after the average, because all ranks then check the same numbers, which include any
-    // rank's infinity.
+    // Unscales after the average, so that all ranks check the same numbers, in which any rank's
+    // infinity shows.
     const bool found = scaler_.unscale({replica_.grad()});
     if (!found) optimizer_.step(masters_, replica_.grad());
     scaler_.update();

@@ -1,4 +1,4 @@
-// Calls the student's functions, many cases per process. The judge gives the verdicts.
+// Calls the student's functions, many cases per process.
 #include LAB15_PROFILE
 #include LAB15_TUNING
 
@@ -25,7 +25,6 @@ class Cases {
       rows_.push_back(make(&numbers[i]));
   }
   [[nodiscard]] std::size_t size() const { return counts_.size(); }
-  // Returns the rows of the next case.
   std::span<const Row> next() {
     const std::span<const Row> all(rows_);
     const auto mine = all.subspan(at_, std::size_t(counts_[case_]));
@@ -145,8 +144,8 @@ KIT_SCENARIO(lateness) {
   out.put("stragglers", stragglers);
 }
 
-// Analyses a step of several ranks, each of which has stamped its events with its own clock. Each
-// rank has two rounds of pings (rank 0 has none), events, and its arrival times at the collectives.
+// Analyses a step of several ranks, each of which stamps its events with its own clock. Each rank
+// has two rounds of pings (rank 0 has none), events, and its arrival times at the collectives.
 KIT_SCENARIO(trace) {
   const auto ranks = std::size_t(in.integer("ranks"));
   Cases<lab15::Ping> pings(in, "pings", 4, ping_of);

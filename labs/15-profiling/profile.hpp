@@ -147,9 +147,8 @@ inline double hidden_fraction(const StepTime& time) {
 #endif
 }
 
-// Task 3. Returns the most that hiding communication could win: how much shorter the step would
-// become if as much communication as possible were hidden. Computation can hide at most its own
-// length.
+// Task 3. Returns how much shorter the step would become if as much communication as possible were
+// hidden. Computation can hide at most its own length.
 inline Time most_to_win(const StepTime& time) {
 #ifdef SOLUTION
   return time.exposed - std::max<Time>(0, time.comm - time.compute);
@@ -159,7 +158,7 @@ inline Time most_to_win(const StepTime& time) {
 #endif
 }
 
-// Rank 0 asks another rank for its time, and each records its own times:
+// Rank 0 asks another rank for its time, and each records times on its own clock:
 //
 //   rank 0's clock     sent ----.                         .---> back
 //   the rank's clock             '--> arrived   answered -'
@@ -225,9 +224,8 @@ struct Lateness {               // per rank
 
 // Task 5. arrivals[c * ranks + r] is the time at which rank r arrived at collective c, all on one
 // clock. Each rank that has arrived waits until the last one has. All of that waiting is charged to
-// the last rank: the lowest of several that arrive last together. If all ranks arrive together,
-// none waits. Throws std::invalid_argument if ranks is below 1 or does not divide the number of
-// arrivals.
+// the last rank: the lowest of several that arrive last together. Throws std::invalid_argument if
+// ranks is below 1 or does not divide the number of arrivals.
 inline std::vector<Lateness> lateness(std::span<const Time> arrivals, int ranks) {
 #ifdef SOLUTION
   if (ranks < 1 || arrivals.size() % std::size_t(ranks) != 0)
@@ -267,9 +265,9 @@ inline int straggler(std::span<const Time> arrivals, int ranks) {
 #endif
 }
 
-// Task 5. A single long pause makes a rank the straggler, even long after the pause. This
-// function returns the rank for which others waited in more than half of the collectives; -1 if
-// there is none.
+// Task 5. A single long pause makes a rank the straggler, even long afterwards. This function
+// returns the rank for which others waited in more than half of the collectives; -1 if there is
+// none.
 inline int persistent_straggler(std::span<const Time> arrivals, int ranks) {
 #ifdef SOLUTION
   const std::vector<Lateness> all = lateness(arrivals, ranks);

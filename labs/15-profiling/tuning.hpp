@@ -1,4 +1,4 @@
-// Lab 15, part 2: predicting the gain of a tuning before trying it.
+// Lab 15, part 2: predicting the gain of a tuning.
 //
 //   gradients   | |  | |   |    |        ready at these times, in this order
 //   cap small   [=][=][=][=][=][=]       each bucket costs alpha
@@ -40,7 +40,7 @@ inline Time all_reduce_time(const Network& network, std::int64_t bytes) {
 // the open bucket in the given order. A bucket is closed as soon as it has `cap` bytes or more; the
 // end closes the last one. (So a large gradient is never split, and stays in the bucket that it
 // overfills.) A bucket can be sent when all its gradients are ready and the previous bucket is
-// finished: one all-reduce at a time. Throws std::invalid_argument if cap is below 1.
+// finished. Throws std::invalid_argument if cap is below 1.
 inline Time last_end(std::span<const Gradient> gradients, const Network& network,
                      std::int64_t cap) {
 #ifdef SOLUTION
@@ -137,7 +137,7 @@ inline double least_time(const Machine& machine, const Kernel& kernel) {
 
 enum class Limit { compute, memory };
 
-// Task 8. Returns which of the two takes longer, or compute if they are equal.
+// Task 8. Returns whether arithmetic or memory traffic takes longer; compute if they are equal.
 inline Limit limit(const Machine& machine, const Kernel& kernel) {
 #ifdef SOLUTION
   return double(kernel.flops) * machine.bandwidth >= double(kernel.bytes) * machine.peak
@@ -163,9 +163,8 @@ inline double attainable(const Machine& machine, const Kernel& kernel) {
 }
 
 // Task 8. Returns the share of the roof that was reached: the least possible time divided by the
-// measured one, so 1 is the roof. Do not cap values above 1: they tell the reader that the bytes
-// came from a cache or that the machine's numbers are wrong. Throws std::invalid_argument if the
-// time is not above 0.
+// measured one. Do not cap values above 1: they tell the reader that the bytes came from a cache or
+// that the machine's numbers are wrong. Throws std::invalid_argument if the time is not above 0.
 inline double roof_share(const Machine& machine, const Kernel& kernel) {
 #ifdef SOLUTION
   if (kernel.time <= 0) throw std::invalid_argument("roof_share: a kernel takes time");

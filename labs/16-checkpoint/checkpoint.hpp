@@ -36,8 +36,8 @@ struct Damaged : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Task 1. Returns the snapshot as bytes, in a format of your choice, with the information that
-// unpack() needs to detect any lost, added or changed byte: digest() of disk.hpp.
+// Task 1. Returns the snapshot as bytes, in a format of your choice, from which unpack() can detect
+// any lost, added or changed byte: use digest() of disk.hpp.
 inline Bytes pack(const Snapshot& snapshot) {
 #ifdef SOLUTION
   Bytes out(sizeof(std::uint64_t));  // room for the digest
@@ -115,8 +115,8 @@ inline Snapshot unpack(std::span<const std::byte> bytes) {
 
 // Task 2. When it returns, folder/name holds these bytes durably: no later power cut loses them.
 // While it runs, and after a power cut during the call, folder/name has either its old content or
-// these bytes, and nothing else. If it throws (DiskFull), folder/name has its old content, and no
-// file of another name is left.
+// these bytes. If it throws (DiskFull), folder/name has its old content, and no file of another
+// name is left.
 inline void write_atomically(Disk& disk, const std::string& folder, const std::string& name,
                              std::span<const std::byte> bytes) {
 #ifdef SOLUTION
@@ -147,7 +147,7 @@ inline std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
-// Task 3. The checkpoints of one training, in a separate folder, one file per checkpoint, named
+// Task 3. The checkpoints of one training run, in a separate folder, one file per checkpoint, named
 // snapshot_name(step). Files of other names belong to others and must not be touched, except your
 // own unfinished ones.
 class Checkpoints {
@@ -159,7 +159,7 @@ class Checkpoints {
   // `keep` exist. At all times, at least as many usable ones exist as before the call, up to
   // `keep`. (A checkpoint that the last load_newest() skipped is not usable.) A step may be saved
   // again. Removes unfinished files of an earlier power cut. Throws whatever write_atomically()
-  // throws; the folder is then unchanged.
+  // throws, in which case the folder is unchanged.
   void save(const Snapshot& snapshot) {
 #ifdef SOLUTION
     write_atomically(disk_, folder_, snapshot_name(snapshot.step), pack(snapshot));
@@ -180,8 +180,8 @@ class Checkpoints {
 #endif
   }
 
-  // Returns the newest usable checkpoint, or nullopt if there is none. Skips unusable ones, and
-  // leaves them in the folder.
+  // Returns the newest usable checkpoint, or nullopt if there is none. Leaves unusable ones in the
+  // folder.
   [[nodiscard]] std::optional<Snapshot> load_newest() {
 #ifdef SOLUTION
     useless_.clear();

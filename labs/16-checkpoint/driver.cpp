@@ -1,5 +1,4 @@
-// Runs the student's checkpoints on a failing disk, and the training on the kit's fabric. The judge
-// gives the verdicts.
+// Runs the student's checkpoints on a failing disk, and the training on the kit's fabric.
 #include LAB16_CHECKPOINT
 #include LAB16_RESUME
 
@@ -85,8 +84,8 @@ std::int64_t loaded(Checkpoints& checkpoints, Snapshot& out) {
 
 }  // namespace
 
-// Packs and unpacks the given snapshot and another one; with `damage`, cuts, changes, shortens
-// and extends the packed bytes at every place, and unpacks the results.
+// Packs and unpacks the given snapshot and another one; with `damage`, cuts, changes, shortens and
+// extends the packed bytes at every place.
 KIT_SCENARIO(packing) {
   const Snapshot before = snapshot_of(in);
   const Bytes packed = pack(before);
@@ -136,11 +135,11 @@ KIT_SCENARIO(packing) {
 }
 
 // Saves the steps one after the other, in a separate run for each operation before which the power
-// is cut. Then the disk in each state of `afters` is read, saved to, and read again. depth 1: for
-// every third operation, also with a second power cut during that save. Reports rows of 9 numbers:
-// operation of the cut, operation of the second cut (-1: none), state, last step whose save() had
-// returned, step being saved (-1: none), step loaded, whether its content is right, step loaded
-// after the next save, files on the disk then.
+// is cut. For each cut, the disk in each state of `afters` is read, saved to, and read again. depth
+// 1: for every third operation, also with a second power cut during that save. Reports rows of 9
+// numbers: operation of the cut, operation of the second cut (-1: none), state, last step whose
+// save() had returned, step being saved (-1: none), step loaded, whether its content is right, step
+// loaded after the next save, files on the disk after that save.
 KIT_SCENARIO(power_cuts) {
   const auto steps = in.integers("steps");
   const auto afters = in.integers("afters");
@@ -294,8 +293,8 @@ KIT_SCENARIO(history) {
 }
 
 // Phases of a training run. Each phase is a new program with its own number of ranks. It resumes,
-// trains, saves after `saves` of its steps (-1: never), and continues until it is killed after
-// `steps`. fresh: the phase starts with an empty disk.
+// trains, saves after `saves` of its steps (-1: never), and is killed after `steps`. fresh: the
+// phase starts with an empty disk.
 KIT_SCENARIO(train) {
   const auto worlds = in.integers("worlds"), steps = in.integers("steps"),
              saves = in.integers("saves");

@@ -21,7 +21,7 @@
 namespace lab16 {
 
 #ifdef SOLUTION
-// Sends a message whose length the receiver does not know.
+// Sends a text whose length the receiver does not know.
 inline void send_text(kit::Link& link, int to, const std::string& text) {
   const std::vector<std::int64_t> size{std::int64_t(text.size())};
   link.send(to, std::span(size));
@@ -44,8 +44,7 @@ inline std::string from_rank_0(kit::Link& link, std::string text) {
 
 // Task 4. Called by all ranks after the same step. `checkpoints` is null except on rank 0, the only
 // rank with a disk. Saves the state of all ranks that resume() needs. If that fails on rank 0,
-// every rank throws std::runtime_error, and the training can continue as if save() had not been
-// called.
+// every rank throws std::runtime_error, and training can continue as if save() had not been called.
 inline void save(kit::Link& link, const Training& training, Checkpoints* checkpoints) {
 #ifdef SOLUTION
   std::ostringstream mine;

@@ -1,4 +1,4 @@
-// A training run to be saved and resumed: small, but with every kind of state that real ones have.
+// A small training run to be saved and resumed, with every kind of state that real ones have.
 // Given. Read it: state that is missing from a checkpoint causes no error, only a different run.
 //
 //   order of the epoch   7 2 9 0 4 1 8 3 6 5       each step uses the next `world` places
@@ -51,7 +51,6 @@ class Training {
   std::mt19937 generator;              // this rank's noise
   std::map<int, std::string> carried;  // for your save(); training ignores it
 
-  // Draws the epoch's order and starts the epoch.
   void begin_epoch(std::int64_t number) {
     epoch = number;
     used = 0;

@@ -1,5 +1,4 @@
-// Runs the student's hooks and join on the kit's fabric (sharded.cpp runs the optimizer). The judge
-// gives the verdicts.
+// Runs the student's hooks and join on the kit's fabric.
 #include LAB17_HOOKS
 #include LAB17_JOIN
 
@@ -21,7 +20,7 @@ KIT_SCENARIO(top_k) {
 }
 
 // Compresses a sequence of gradients, each with an object (0 or 1), a bucket and a size. Reports
-// the values sent by each call, and the residual of its bucket.
+// the values that each call sends, and the residual of its bucket.
 KIT_SCENARIO(compress) {
   const std::vector<std::int64_t> objects = in.integers("objects"),
                                   indices = in.integers("indices"), sizes = in.integers("sizes"),
@@ -51,8 +50,8 @@ KIT_SCENARIO(compress) {
   out.put("unknown", unknown);
 }
 
-// Passes a sequence of buckets through a hook: "average", "bf16" or "top_k". objects: which of two
-// hook objects.
+// Passes a sequence of buckets through a hook: "average", "bf16" or "top_k". objects: the hook
+// object for each bucket, 0 or 1.
 KIT_SCENARIO(hooks) {
   const std::string which = in.text("hook");
   const std::vector<std::int64_t> objects = in.integers("objects"),
@@ -81,8 +80,7 @@ KIT_SCENARIO(hooks) {
   });
 }
 
-// Reduces one large bucket that is zero except for a few values, with TopK. Reports the places and
-// values that are not zero afterwards.
+// Reduces one large bucket that is zero except for a few values, with TopK.
 KIT_SCENARIO(far) {
   const std::vector<std::int64_t> places = in.integers("places");
   const std::vector<float> values = in.floats("values");
@@ -157,8 +155,7 @@ class ToyModel {
 
 }  // namespace
 
-// have.R: 1 or 0 for each call of next() on rank R, up to the first call that returns false or
-// throws.
+// have.R: 1 or 0 for each call of next() on rank R, up to the first that returns false or throws.
 KIT_SCENARIO(exchange) {
   run(in, out, [&](Group& group) {
     lab17::Join join(group, join_options(in));
@@ -178,8 +175,7 @@ KIT_SCENARIO(exchange) {
   });
 }
 
-// Runs `rounds` consecutive training runs with the same model. batches.R.N: the batches of rank R
-// in round N.
+// Runs `rounds` training runs with the same model. batches.R.N: the batches of rank R in round N.
 KIT_SCENARIO(join) {
   run(in, out, [&](Group& group) {
     const int rank = group.rank();

@@ -1,11 +1,11 @@
-// The collectives of this lab, over the links of the simulated network. Given: read their
-// contracts, and build your code on top of them.
+// The collectives of this lab, over the links of the simulated network. Given: build your code on
+// top of them.
 //
 //     counts = {3, 2, 2}              rank 0         rank 1         rank 2
 //
 //     all_to_all   before             a a a a a a a  b b b b b b b  c c c c c c c
 //                  afterwards         a a a b b b c c c   a a b b c c   a a b b c c
-//     reduce_scatter: the same, then the sum a+b+c of the 3, the 2 and the 2 elements
+//     reduce_scatter: as all_to_all, but each rank gets only the sum a+b+c of its elements
 //     all_gather   before             x x x          y y            z z
 //                  afterwards         x x x y y z z  on every rank
 //
@@ -39,7 +39,7 @@ struct Disagreement {
 
 class Group {
  public:
-  // The collectives called so far, in order. The ranks of a run share the log.
+  // The collectives called so far, in order, in one log for all ranks of a run.
   struct Call {
     std::string kind, text;
     std::size_t elements = 0;  // in total
@@ -84,7 +84,7 @@ class Group {
     collect(from, counts, std::span(all));
   }
 
-  // Replaces data by the sum over all ranks. Sends as many bytes as a reduce_scatter and an
+  // Replaces data with the sum over all ranks. Sends as many bytes as a reduce_scatter and an
   // all_gather, of which it consists.
   template <class Data>
   void all_reduce(Data&& data) {

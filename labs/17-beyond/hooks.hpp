@@ -3,7 +3,7 @@
 //     bucket of this rank --> hook --> the average over the ranks, or an approximation
 //
 // A hook is called with each full bucket of gradients, on every rank. It replaces the gradients in
-// the bucket by those that the optimizer will use. A hook that sums must also divide.
+// the bucket with those that the optimizer will use, so a hook that sums must also divide.
 //
 //     average      n floats                                 rounded as floats
 //     bf16         n numbers of 16 bits                     rounded twice
@@ -112,8 +112,8 @@ struct Sparse {
   std::vector<float> values;          // one per place
 };
 
-// Sends only k values of each bucket. The others are not lost: they stay in the bucket's residual
-// and are added to the next gradient of the same element (error feedback).
+// Sends only k values of each bucket. The others stay in the bucket's residual and are added to the
+// next gradient of the same element (error feedback).
 class TopK {
  public:
   // k may differ between ranks, and may be 0.
@@ -121,8 +121,8 @@ class TopK {
 
   // Task 4. Adds the residual of bucket `index` to this gradient, as floats, and selects the values
   // to send by task 3. The rest is the new residual, so each element's sum is either sent or kept,
-  // with the same bits. The residual is zeros at first, and whenever the size of the bucket has
-  // changed.
+  // with the same bits. The residual consists of zeros before the first call, and whenever the size
+  // of the bucket has changed.
   Sparse compress(int index, std::span<const float> gradient) {
 #ifdef SOLUTION
     std::vector<float>& residual = residuals_[index];
@@ -152,7 +152,7 @@ class TopK {
 #endif
   }
 
-  // Task 5. The hook: replaces the bucket by the sum, in rank order, of the values that each rank
+  // Task 5. The hook: replaces the bucket with the sum, in rank order, of the values that each rank
   // sends, each value divided by the number of ranks before it is added. Uses at most three
   // collectives: the number of values of each rank, which may differ, then their places and values.
   // Sends to each other rank 8 bytes for the number, and 8 bytes for each value with its place.

@@ -30,8 +30,8 @@
 namespace lab17 {
 
 struct JoinOptions {
-  // True: divides gradients by the number of all ranks, so each batch has the same weight, whether
-  // or not the other ranks still have batches. False: by the number of ranks that have a batch.
+  // True: divides gradients by the total number of ranks, so each batch has the same weight,
+  // whether or not other ranks still have batches. False: by the number of ranks with a batch.
   bool divide_by_initial_world_size = true;
   // True: no shadows. Before the first step for which some ranks have a batch and others have none,
   // all ranks throw InputsExhausted, including those that have a batch.
@@ -44,14 +44,13 @@ struct InputsExhausted : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Tracks which ranks still have batches.
 class Join {
  public:
   Join(Group& group, const JoinOptions& options) : group_(group), options_(options) {}
 
   // Task 6. The ranks tell each other whether they have a batch for the next step: one collective
-  // with one number per rank. Returns whether any rank has one. Throws as the options say, on all
-  // ranks or on none.
+  // with one number per rank. Returns whether any rank has a batch. Throws as the options say, on
+  // all ranks or on none.
   bool next(bool have) {
 #ifdef SOLUTION
     const std::size_t world = std::size_t(group_.world());
@@ -79,8 +78,8 @@ class Join {
   }
 
   // Also task 6. Return the number by which gradients are divided, and the highest rank that had a
-  // batch, both for the last next() that returned true. Before the first such call, they return
-  // these as if all ranks had a batch.
+  // batch, both for the last next() that returned true. Before the first such call, both return
+  // their values as if all ranks had a batch.
   [[nodiscard]] int divisor() const {
 #ifdef SOLUTION
     const bool fixed = options_.divide_by_initial_world_size || steps_ == 0;

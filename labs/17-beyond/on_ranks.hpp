@@ -1,4 +1,4 @@
-// Helpers for the two parts of this lab's driver: run a body on every rank, read rows of numbers.
+// Helpers for both drivers of this lab: run a body on every rank, read rows of numbers.
 #pragma once
 
 #include <functional>

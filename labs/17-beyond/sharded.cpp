@@ -1,5 +1,4 @@
-// Runs the student's sharded optimizer on the kit's fabric, and measures its memory. The judge
-// gives the verdicts.
+// Runs the student's sharded optimizer on the kit's fabric.
 #include LAB17_ZERO
 
 #include <cstdlib>
@@ -12,8 +11,7 @@
 
 using namespace on_ranks;
 
-// Bytes allocated by a rank's thread, to measure the memory that an optimizer holds between two
-// steps.
+// Bytes that a rank's thread has allocated and not freed.
 namespace {
 thread_local std::int64_t held = 0;
 }

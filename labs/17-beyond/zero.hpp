@@ -124,10 +124,10 @@ class ShardedAdamW {
 #endif
   }
 
-  // Also task 10. Calls adamw() for the elements of this rank's shard; then all ranks receive all
-  // new values. One collective: an all-gather. The result is bitwise equal to a single optimizer
-  // that updates every element. Throws std::logic_error, and sends nothing, if there was no
-  // reduce_gradients() since the last step.
+  // Also task 10. Calls adamw() for the elements of this rank's shard, and gathers the new values
+  // of all shards on every rank. One collective: an all-gather. The result is bitwise equal to a
+  // single optimizer that updates every element. Throws std::logic_error, and sends nothing, if
+  // there was no reduce_gradients() since the last step.
   void step() {
 #ifdef SOLUTION
     if (!reduced_) throw std::logic_error("step: no reduce_gradients() since the last one");

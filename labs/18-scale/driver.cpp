@@ -1,5 +1,4 @@
-// Part 2 of the driver: runs the student's simulator and reports the results. The judge gives the
-// verdicts.
+// Part 2 of the driver: runs the student's simulator.
 #include LAB18_MUSEUM
 #include LAB18_SIMULATOR
 
@@ -22,7 +21,6 @@ Plan plan_of(const Integers& numbers, std::size_t i) {
   return {numbers[4 * i], numbers[4 * i + 1], numbers[4 * i + 2], numbers[4 * i + 3]};
 }
 
-// Returns rows of kind, begin, end, cut.
 Integers rows_of(const std::vector<Phase>& phases) {
   Integers rows;
   rows.reserve(4 * phases.size());
@@ -105,8 +103,8 @@ KIT_SCENARIO(queue) {
   out.put("refuses", threw);
 }
 
-// Runs several jobs in one process. plans: four numbers each; failures: the failures of all jobs,
-// concatenated, with counts[i] of job i.
+// Runs several jobs. plans: four numbers each; failures: of all jobs, concatenated, counts[i] of
+// job i.
 KIT_SCENARIO(timelines) {
   const Integers plans = in.integers("plans"), counts = in.integers("counts");
   const Integers failures = in.integers("failures");
@@ -143,8 +141,8 @@ KIT_SCENARIO(gpu_hours) {
   out.put("hours", hours);
 }
 
-// Runs a cluster whose machine m fails lives[m * draws + k] after it joins for the k-th time. After
-// it has joined more than `draws` times, it never fails.
+// Runs a cluster whose machine m fails lives[m * draws + k] after it joins, where k counts its
+// joins from 0; from join number `draws` on, it never fails.
 KIT_SCENARIO(cluster) {
   const lab18::Cluster cluster{int(in.integer("machines")), int(in.integer("spares")),
                                in.integer("repair")};
@@ -224,8 +222,8 @@ KIT_SCENARIO(worth) {
   out.put("from", from);
 }
 
-// Runs many trials of one plan, and reports when each is done. failures: the failures of all
-// trials, concatenated, with counts[t] of trial t.
+// Runs many trials of one plan, and reports when each is done. failures: of all trials,
+// concatenated, counts[t] of trial t.
 KIT_SCENARIO(trials) {
   const Plan plan = plan_of(in.integers("plan"), 0);
   const Integers failures = in.integers("failures");
@@ -240,7 +238,7 @@ KIT_SCENARIO(trials) {
   out.put("ends", ends);
 }
 
-// Reports the student's cases: plan, failures and expected account of each.
+// Reports the student's cases.
 KIT_SCENARIO(museum) {
   Integers plans, failures, counts, expected;
   for (const lab18::Case& c : lab18::cases()) {

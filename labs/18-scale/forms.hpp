@@ -73,11 +73,11 @@ inline double daly(double save, double mtbf) {
 }
 
 // Task 3. Returns the expected time of a job of `work` that saves after each `interval` of work,
-// but not at its end. A failure during work, a save or a restart starts a restart; the work since
-// the last complete save is then repeated. A stretch of length s from one complete save to the
-// next, or to the end of the job, takes M e^(R/M) (e^(s/M) - 1). The time of a job that never saves
-// depends neither on save nor on interval. work, interval > 0. mtbf may be infinite; the other four
-// are finite.
+// but not at its end. A failure during work, a save or a restart starts a restart, after which the
+// work since the last complete save is repeated. A stretch of length s from one complete save to
+// the next, or to the end of the job, takes M e^(R/M) (e^(s/M) - 1). The time of a job that never
+// saves depends neither on save nor on interval. work, interval > 0. mtbf may be infinite; the
+// other four are finite.
 inline double expected_time(double work, double interval, double save, double restart,
                             double mtbf) {
 #ifdef SOLUTION

@@ -1,4 +1,4 @@
-// Part 1 of the driver: calls the student's formulas and statistics. The judge gives the verdicts.
+// Part 1 of the driver: calls the student's formulas and statistics.
 #include LAB18_FORMS
 
 #include <limits>
@@ -8,7 +8,6 @@
 #include "labs/18-scale/refusing.hpp"
 #include "labs/kit/driver.hpp"
 
-// Evaluates one formula for each row of arguments.
 KIT_SCENARIO(formula) {
   const std::string name = in.text("name");
   const std::vector<double> x = in.numbers("arguments");

@@ -18,10 +18,9 @@ struct Case {
 
 inline constexpr std::size_t kMostCases = 12, kMostFailures = 6;  // per list; per case
 
-// Task 11. Returns at most 12 cases with at most 6 failures each: they must be few, so decide which
-// bug each case would find. A case finds an exhibit that returns a different account or none. A
-// case that a correct simulator also fails is a false alarm: it finds nothing, and costs one
-// exhibit.
+// Task 11. Returns at most 12 cases with at most 6 failures each, so decide which bug each case
+// would find. A case finds an exhibit that returns a different account or none. A case that a
+// correct simulator also fails is a false alarm: it finds nothing, and costs one exhibit.
 inline std::vector<Case> cases() {
 #ifdef SOLUTION
   // Without failures: 10 work, 3 save, 10 work, 3 save, 4 work, done at 30.

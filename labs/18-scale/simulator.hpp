@@ -4,8 +4,8 @@
 //     useful + saving + restarting + lost + waiting = the elapsed time
 //
 // Time is in whole nanoseconds. 54 days are 4.7e15: too large for 32 bits and for a float; 54 days
-// of 16,384 ranks are 7.6e19: too large for 64 bits. All failures are inputs, so a simulation with
-// the same input has the same output, to the nanosecond.
+// of 16,384 ranks are 7.6e19: too large for 64 bits. All failures are inputs, so the same input
+// gives the same output, to the nanosecond.
 #pragma once
 
 #include <algorithm>
@@ -85,8 +85,8 @@ class EventQueue {
 #endif
 };
 
-// A job has `work` in total, a save of length `save` after each `interval` of work, but none when
-// the work is done, and after each failure a restart of length `restart`.
+// A job does `work` in total. After each `interval` of work, a save takes `save`, but there is no
+// save when the work is done. After each failure, a restart takes `restart`.
 struct Plan {
   Time work = 0;
   Time interval = 0;
@@ -252,16 +252,16 @@ struct Run {
 };
 
 // Task 9. Runs the job on a cluster. At 0, machines 0, 1, ... join, in this order. When a machine
-// fails, the spare that has stood by longest joins immediately (initially the one with the lowest
+// fails, the spare that has waited longest joins immediately (initially the one with the lowest
 // number), and a restart begins. If there is no spare, the job waits until repairs have filled all
-// places; then a restart begins. Machines fail while they are in the job, whether it works, saves,
+// places, and a restart begins. Machines fail while they are in the job, whether it works, saves,
 // restarts or waits; spares do not fail.
 //
-// Events at the same moment: first the phase that ends then is complete; then repairs end; then
-// machines fail. Simultaneous repairs end in the order in which they began, and machines fail in
-// the order in which they joined. Nothing happens at or after the moment when the work is done.
-// O(log machines) per failure: no event may look at all machines. Throws std::invalid_argument as
-// check() does, and for less than 1 machine or any number below 0.
+// Order of events at the same moment: the phase that ends is completed first, repairs end second,
+// and machines fail last. Simultaneous repairs end in the order in which they began, and machines
+// fail in the order in which they joined. Nothing happens at or after the moment when the work is
+// done. O(log machines) per failure: no event may look at all machines. Throws
+// std::invalid_argument as check() does, and for less than 1 machine or any number below 0.
 inline Run simulate(const Plan& plan, const Cluster& cluster, const Lives& lives) {
 #ifdef SOLUTION
   if (cluster.machines < 1 || cluster.spares < 0 || cluster.repair < 0)
@@ -358,10 +358,10 @@ inline std::vector<Update> asynchronous(std::span<const Time> times, int ranks) 
 #endif
 }
 
-// Task 10. A slow rank makes every step last `slow`; without it a step lasts `fast`. Removing it
-// costs a restart of length `restart`; then the `redo` steps since the last save are repeated
-// without the slow rank. Returns the least number of remaining steps (without the repeated ones)
-// from which the job ends at least 1 ns earlier; -1 if there is none.
+// Task 10. A slow rank makes every step last `slow`; without that rank, a step lasts `fast`.
+// Removing the rank costs a restart of length `restart`, and the `redo` steps since the last save
+// are repeated without the rank. Returns the least number of remaining steps (without the repeated
+// ones) from which the job ends at least 1 ns earlier; -1 if there is none.
 inline std::int64_t worth_from(Time slow, Time fast, Time restart, std::int64_t redo) {
 #ifdef SOLUTION
   if (slow <= fast) return -1;

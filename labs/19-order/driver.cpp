@@ -1,5 +1,5 @@
 // Runs the student's hand-offs in all executions of small programs, also with each requested order
-// weakened, and reports the observations. The judge gives the verdicts.
+// weakened.
 #include LAB19_HAND_OFFS
 
 #include "labs/kit/driver.hpp"
@@ -119,7 +119,6 @@ struct Watched {
   static inline bool may_wait = true;
 };
 
-// The processor's memory, by <atomic>.
 struct Real {
   static constexpr std::memory_order relaxed = std::memory_order_relaxed,
                                      acquire = std::memory_order_acquire,
@@ -170,7 +169,7 @@ void expect(const std::string& what, Number got, Number want) {
 // ---- the programs ----
 
 // 0: a letter, and data written before it. 1: two letters, taken in the opposite order.
-// 2: a letter about a letter: the first writer's actions are visible to the last reader.
+// 2: a messenger passes the letter on: the writer's actions are visible to the reader.
 Program letters(const Numbers& n) {
   struct State {
     Letter one, two;
@@ -249,7 +248,8 @@ Program slots(const Numbers& n) {
             }}}};
 }
 
-// n[0] threads, n[1] rounds. Each thread writes its own number; the last one adds them.
+// n[0] threads, n[1] rounds, after n[2] rounds that are over. Each thread writes its own number,
+// and the last thread adds the numbers.
 Program meetings(const Numbers& n) {
   const auto threads = Count(n[0]), rounds = Count(n[1]), lived = Count(n[2]);
   struct State {
@@ -291,7 +291,8 @@ Program meetings(const Numbers& n) {
   return program;
 }
 
-// 0: n[1] pieces of work are posted, and the sleeper does them. 1: one thread is both.
+// 0: n[1] pieces of work are posted, and the sleeper does them. 1: one thread is both worker and
+// sleeper.
 Program bells(const Numbers& n) {
   const auto posts = Count(n[1]), lived = Count(n[2]);
   struct State {
@@ -351,7 +352,8 @@ Program bells(const Numbers& n) {
             }}}};
 }
 
-// 0: n[1] writes concurrent with n[2] reads. 1: one thread is both.
+// 0: n[1] writes, concurrent with n[2] reads by each of n[3] readers. 1: one thread both writes and
+// reads.
 Program records(const Numbers& n) {
   const Number writes = n[1], reads = n[2], readers = n[3];
   const auto s = std::make_shared<Record>();
@@ -390,7 +392,7 @@ Program records(const Numbers& n) {
 }
 
 Program program_of(const std::string& task, const Numbers& numbers) {
-  Watched::may_wait = task != "Record";  // its reader and writer do not wait for each other
+  Watched::may_wait = task != "Record";  // its writer and readers must not wait
   if (task == "Letter") return letters(numbers);
   if (task == "Slots") return slots(numbers);
   if (task == "Meeting") return meetings(numbers);
@@ -439,7 +441,6 @@ std::string described(const Use& use, Order instead) {
 
 }  // namespace
 
-// Runs one program in all executions.
 KIT_SCENARIO(executions) {
   const auto result = explored(in.text("task"), in.integers("numbers"));
   out.put("failure", result.failure);
@@ -479,8 +480,8 @@ KIT_SCENARIO(weaker_orders) {
   out.put("enough", enough);
 }
 
-// Runs the student's slots with <atomic> on two threads of this processor. Each number is sent back
-// plus one.
+// Runs the student's slots with <atomic> on two threads of this processor. A second thread returns
+// each number plus one.
 KIT_SCENARIO(real_threads) {
   const std::int64_t messages = in.integer("messages");
   lab19::Slots<Real> there(std::size_t(in.integer("slots"))), back(2);

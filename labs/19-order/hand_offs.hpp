@@ -9,7 +9,7 @@
 // Memory is either the explorer's, which runs all executions that C++ allows, or a wrapper of
 // <atomic>. An atomic<T> has load, store, exchange and fetch_add, each with its order as the last
 // argument (Memory::relaxed, acquire, release, acq_rel, seq_cst). A plain<T> has get and set, and
-// may be used by only one thread at a time. There is Memory::fence(order). Use
+// may be used by only one thread at a time. Memory::fence(order) issues a fence. Use
 // Memory::wait_until(condition) for all waiting.
 //
 // Boehm, Adve: Foundations of the C++ Concurrency Memory Model, PLDI 2008.
@@ -98,7 +98,7 @@ class Slots {
   Count sent_, received_;                         // each used by one thread only
 };
 
-// All threads arrive; the last one works alone and opens; then the others leave. Every thread's
+// All threads arrive. The last one works alone and opens, and the others leave. Every thread's
 // actions before arrive() are visible to the last one, and the last one's actions before open() are
 // visible to all. Rounds follow each other without limit.
 template <class Memory>
@@ -164,8 +164,8 @@ class Bell {
   explicit Bell(Count lived = 0) : posted_("posted", lived), asleep_("asleep", 0), made_(lived) {}
 
   // Task 4. Called by the worker. Posts one more piece of work, and makes it visible with
-  // everything before it. Returns true if the sleeper must be woken, or false if the sleeper has
-  // not announced that it sleeps or is awake again.
+  // everything before it. Returns true if the sleeper must be woken: it has announced that it
+  // sleeps, and is not awake again.
   bool post() {
 #ifdef SOLUTION
     posted_.store(++made_, Memory::release);

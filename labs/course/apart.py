@@ -34,7 +34,7 @@ DEFINED = re.compile(r"^#(define|undef) (\w+)(\(?)([^\n]*)", re.M)
 
 
 class Unreadable(Crash):
-    """A text that must not be compiled. The message says why."""
+    """A text that must not be compiled; the message says why."""
     status = "does not compile"
 
 
@@ -49,8 +49,7 @@ class Text:
 
 
 def read(preprocessed, own):
-    """preprocessed: the output of -E -dD -dI. own(name): true if a file of that name is the
-    student's."""
+    """preprocessed: the output of -E -dD -dI. own(name): true for the name of a student's file."""
     text, parts, files, at = Text(), ["#pragma once\n"], [], 0
     while at < len(preprocessed):
         mark = MARK.match(preprocessed, at)
@@ -102,7 +101,7 @@ def _students(source, at, own, text, parts):
 
 
 def _directive(line, own, text):
-    """Returns the part of a line beginning with # that is to be compiled."""
+    """Returns the part of a directive that is to be compiled."""
     found = DIRECTIVE.match(line)
     kind, rest = found.groups() if found else ("", line)
     rest = rest.split("/* clang -E")[0].strip()
@@ -124,8 +123,8 @@ def _directive(line, own, text):
 
 
 def _no_late_macro(preprocessed, text):
-    """Rejects calls of a header's macro that remain after preprocessing: the driver would expand
-    them to unchecked words."""
+    """Rejects remaining calls of a header's macro: the driver would expand them to unchecked
+    words."""
     calls = {name for name, following in zip(text.words, text.words[1:]) if following == "("}
     late = set()
     for kind, name, call, rest in DEFINED.findall(preprocessed):

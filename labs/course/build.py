@@ -63,8 +63,7 @@ def sources_of(patterns):
 
 
 def _new(place):
-    """Creates a temporary folder for this process, and removes those that killed judges have left
-    behind."""
+    """Creates a temporary folder, and removes the folders of killed judges."""
     sandbox.sweep(place, ".new")
     new = pathlib.Path(tempfile.mkdtemp(dir=place, prefix=f".new-{os.getpid()}-"))
     new.chmod(0o755)
@@ -88,8 +87,8 @@ def _in_place(folder, make):
 
 
 def _units(sources):
-    """Returns texts that include all sources, at most eleven each: the standard headers, read once
-    per unit, take the most time."""
+    """Texts that include all sources, at most eleven each: reading the standard headers takes most
+    of the time."""
     count = -(-len(sources) // 11)
     return ["".join(f'#include "{path.relative_to(ROOT)}"\n' for path in sources[at::count]) for at in range(count)]
 
@@ -125,7 +124,8 @@ class Library:
 
 
 def _built_vgpu():
-    """Returns the emulator's libraries from `make build` if they are newer than its sources, else an empty list."""
+    """Returns the emulator's libraries from `make build` if they are newer than its sources, else
+    []."""
     newest = max(p.stat().st_mtime for p in sources_of(VGPU["patterns"]))
     for built in sorted(ROOT.glob("build/*/libringsmith_vgpu.a")):
         base = built.with_name("libringsmith_base.a")
@@ -135,8 +135,7 @@ def _built_vgpu():
 
 
 def libraries_of(lab):
-    """Returns the files that a lab's driver links, and the libraries that may still have to be
-    made."""
+    """Returns the files that a lab's driver links, and the libraries to be made."""
     wanted = [Library(name, patterns, flags_of(lab)) for name, patterns in lab.build.get("libraries", {}).items()]
     wanted.append(Library("kit", ["labs/kit/*.cpp"], []))
     built = _built_vgpu() if lab.build.get("vgpu") else []
@@ -146,7 +145,7 @@ def libraries_of(lab):
 
 
 def make_all(libraries, units=()):
-    """Makes all of them simultaneously, because a student is waiting."""
+    """Makes all of them simultaneously."""
     with concurrent.futures.ThreadPoolExecutor(len(libraries) + len(units) + 1) as pool:
         jail = pool.submit(sandbox.here)  # it compiles a little; no unit may be compiled outside the sandbox
         jobs = [pool.submit(library.make) for library in libraries]
@@ -157,8 +156,7 @@ def make_all(libraries, units=()):
 
 
 def swapped_in(lab):
-    """Files of earlier labs that this lab uses: the student's own, or the course's solution with
-    LAB06=ref."""
+    """Files of earlier labs in use: the student's own, or with LAB06=ref the course's."""
     found = []
     for number in lab.build.get("uses", []):
         earlier, = select(number)
@@ -175,12 +173,12 @@ def swapped_in(lab):
 
 
 def flags_of(lab):
-    """Returns the compiler flags of lab.toml; {root} stands for the path of the repository or handout."""
+    """{root} stands for the repository or handout."""
     return [flag.replace("{root}", str(ROOT)) for flag in lab.build.get("flags", [])]
 
 
 def _includes(lab):
-    """Returns the lab's additional headers, which drivers and students include."""
+    """Additional headers for drivers and students."""
     return [ROOT / path for path in lab.build.get("includes", [])]
 
 
@@ -204,8 +202,8 @@ def build(lab, files, swapped=None):
 
 
 def _included(driver, parts):
-    """Returns the students' files that a driver's text includes, directly or not: (owner, name,
-    text). Finds them by macro or name."""
+    """Returns (owner, name, text) of the students' files that a driver's text includes by macro or
+    name, directly or not."""
     reached, texts_seen = [], [driver.read_text()]
     for _ in range(3):
         for owner, own in parts:
@@ -219,8 +217,8 @@ def _included(driver, parts):
 
 @functools.cache
 def _rules():
-    """Returns the rules that decide whether a text is compiled, as bytes. A cached verdict is valid
-    only for the same rules."""
+    """The rules that decide whether a text is compiled, as bytes. A cached verdict is valid only
+    for the same rules."""
     files = ["apart.py", "forbidden.py", "sandbox.py", "symbols.txt"]
     return b"".join(pathlib.Path(__file__).with_name(name).read_bytes() for name in files)
 
@@ -235,8 +233,7 @@ LIMITS = [(r"(CPU time limit exceeded|Killed) signal terminated", "the compiler 
 
 
 def _step(words, reads, own, name):
-    """Runs one compiler step. Returns (whether it succeeded, its output). The output is limited
-    like the compiler's files."""
+    """Runs one compiler step. Returns (whether it succeeded, its output up to a limit)."""
     said = own / name
     with open(said, "wb") as file:
         process = subprocess.Popen(sandbox.here().compiler(words, reads, own), cwd=ROOT, stdin=subprocess.DEVNULL,
@@ -263,8 +260,7 @@ def _step(words, reads, own, name):
 
 
 class Unit:
-    """One translation unit: a driver with the students' files that it includes. Compiled once per
-    text."""
+    """One translation unit: a driver with the students' files that it includes."""
 
     def __init__(self, lab, source, parts, flags):
         self.lab, self.source, self.flags = lab, source, flags
@@ -277,7 +273,7 @@ class Unit:
         self.folder = BUILD / "cache" / f"unit-{self.key}"
 
     def make(self):
-        """Leaves unit.o and the compiler's output; without unit.o, the reason: cheat.txt or that output."""
+        """Leaves the compiler's output, and unit.o or, for a cheat, cheat.txt."""
         _in_place(self.folder, self._make)
 
     def _reads(self):
@@ -298,8 +294,8 @@ class Unit:
             macros[owner.macro(name)] = new / owner.slug / name
         said, cheat = self._apart(new, options, macros)
         if not cheat and said is None:
-            # The first student's file that the driver includes is replaced by the text of all of
-            # them, the others by an empty file.
+            # The text of all students' files replaces the first that the driver includes; an empty
+            # file replaces the others.
             (new / "empty.hpp").write_text("#pragma once\n")
             first = next(iter(self._asked(macros)), None)
             options += [f'-D{m}="{new / ("clean.hpp" if m == first else "empty.hpp")}"' for m in macros]
@@ -316,12 +312,12 @@ class Unit:
         (new / "compiler.txt").write_text(said or "")
 
     def _asked(self, macros):
-        """Returns the macros by which the driver includes students' files, in the driver's order."""
+        """The macros by which the driver includes students' files, in the driver's order."""
         return [m for m in re.findall(r"^\s*#\s*include\s+(\w+)", self.source.read_text(), re.M) if m in macros]
 
     def _apart(self, new, options, macros):
-        """Writes clean.hpp. Returns (reason why it cannot be compiled, reason why it is a cheat),
-        each or None."""
+        """Writes clean.hpp. Returns (why it cannot be compiled, why it is a cheat), each or
+        None."""
         (new / "all.cpp").write_text("".join(f"#include {macro}\n" for macro in self._asked(macros)))
         names = {path.name for path in macros.values()}
         defines = [f'-D{macro}="{path}"' for macro, path in macros.items()]

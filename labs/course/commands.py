@@ -13,7 +13,7 @@ from labs.course.verdicts import FINE, AuthorError
 
 
 def submission(lab, folder=None):
-    """Returns the student's files. Raises AuthorError with the name of a missing one."""
+    """Returns the student's files. Raises AuthorError naming a missing one."""
     where = pathlib.Path(folder) if folder else lab.work
     missing = [f for f in lab.files if not (where / f).exists()]
     if missing:
@@ -34,7 +34,7 @@ def start(lab):
 
 
 def _task(message):
-    """Returns the number in "task 2, launch: ...", else 0."""
+    """The number in "task 2, launch: ...", else 0."""
     number = re.match(r"task (\d+)", message)
     return int(number.group(1)) if number else 0
 
@@ -56,8 +56,7 @@ def check(lab, only=None, seed=None):
 
 
 def full_grade(lab, submission_folder=None, only=None, seed=None, reports_folder=None, unsafe=False):
-    """Runs every test that is present. A handout with edited tests scores zero, and so does a
-    cheat."""
+    """Runs every test that is present. A cheat, or a handout with edited tests, scores zero."""
     sandbox.require(unsafe)
     report = grade(lab, submission(lab, submission_folder), only=only, seed=seed)
     report.sandbox = sandbox.here().describe()
@@ -69,7 +68,7 @@ def full_grade(lab, submission_folder=None, only=None, seed=None, reports_folder
 
 
 def watch(lab, seed=None):
-    """Checks again whenever a file is saved."""
+    """Checks at every save."""
     seen = None
     while True:
         now = {f: (lab.work / f).stat().st_mtime_ns for f in lab.files if (lab.work / f).exists()}
@@ -99,8 +98,7 @@ def _remember(lab, report):
 
 
 def hint(lab):
-    """Prints the next hint of lab.toml. work/ records how many were shown, so each call tells
-    more."""
+    """Prints the next hint of lab.toml. work/ records the number shown."""
     lab.work.mkdir(parents=True, exist_ok=True)
     path, state = _state(lab)
     shown = min(state.get("hints", 0) + 1, len(lab.hints))
@@ -112,7 +110,7 @@ def hint(lab):
 
 
 def reset(lab):
-    """Moves the student's files aside, without deleting any, and starts over."""
+    """Moves the student's files aside and starts over."""
     if lab.work.exists():
         aside = lab.work.with_name(f"{lab.slug}.{time.strftime('%Y%m%d-%H%M%S')}")
         shutil.move(lab.work, aside)

@@ -41,7 +41,7 @@
 
 namespace {
 
-// The part of Landlock's ABI used here: an old system's headers lack newer parts of it.
+// The part of Landlock's ABI used here, because an old system's headers may lack it.
 struct Ruleset {
   std::uint64_t files, network, scopes;
 };
@@ -99,7 +99,7 @@ constexpr std::uint32_t architecture = AUDIT_ARCH_AARCH64;
 #error "confine knows the system calls of x86-64 and arm64"
 #endif
 
-// Refused calls fail with EPERM; clone3 fails with ENOSYS, so that the C library falls back to
+// Refused calls fail with EPERM. clone3 fails with ENOSYS, so that the C library falls back to
 // clone, whose flags can be checked. A call of another architecture kills the process.
 void restrict_calls(bool without_namespaces) {
   const auto statement = [](int code, std::uint32_t k) {
@@ -180,13 +180,14 @@ void become(const std::string& user, const std::string& own) {
 
 void end_the_group(int) { kill(0, SIGKILL); }
 
-// Makes this process end when its parent ends, even if the parent ended before this call.
+// Makes this process end when its parent ends, even if the parent has already ended.
 void tie_to(pid_t parent, int by) {
   if (prctl(PR_SET_PDEATHSIG, by) != 0) fail("PR_SET_PDEATHSIG");
   if (getppid() != parent) _exit(125);
 }
 
-// Runs the program in a child; the parent waits and ends the same way. Both end with the judge.
+// Runs the program in a child. The parent waits for the child, and ends the same way. Both end when
+// the judge ends.
 void stay_as_parent(pid_t judge) {
   signal(SIGTERM, end_the_group);
   tie_to(judge, SIGTERM);
@@ -238,8 +239,7 @@ int main(int argc, char** argv) {
     execv(program[0], program);
     fail(program[0]);
   }
-  // Opens the program before dropping the privileges, because its folder may be closed to other
-  // users.
+  // Opens the program before dropping the privileges: its folder may be closed to other users.
   const int file = open(program[0], O_RDONLY);
   if (file < 0) fail(program[0]);
   if (landlock) reads.emplace_back(program[0]);

@@ -65,14 +65,13 @@ def counted(seen, name, world, first, length, wanted, shift=0):
 
 
 def each_once(seen, world, count):
-    """Checks that every element on every rank contains each rank exactly once."""
+    """Every element on every rank contains each rank exactly once."""
     for rank in range(world):
         counted(seen, f"out.{rank}", world, 0, count, [1] * world)
 
 
 def same_bits(name, got, want, seen=None):
-    """Checks that two arrays agree in every bit, and names the first difference. Both are
-    array('f') or array('d')."""
+    """Checks that two arrays ('f' or 'd') agree in every bit, and names the first difference."""
     if got.tobytes() == want.tobytes():
         return
     that(len(got) == len(want), f"{name} has {len(got)} elements, must have {len(want)}", seen)

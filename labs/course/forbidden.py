@@ -11,9 +11,9 @@ import subprocess
 
 from labs.course.lab import LABS, ROOT
 
-# Groups of symbols that no submission calls by mistake, with messages. Symbols are compared without
-# leading underscores and without suffixes such as _chk and 64. Mangled names: _ZN9ringsmith is
-# namespace ringsmith.
+# Symbols that no submission calls by mistake, with messages. They are compared without leading
+# underscores and without suffixes such as _chk and 64. Mangled names: _ZN9ringsmith is namespace
+# ringsmith.
 GROUPS = [
     (r"P?MPI_\w+|nccl\w+", "calls a finished collective, {}: this lab is about writing it"),
     (r"Z\w*9ringsmith\w*", "calls the course's runtime, {}: this lab is about writing it"),
@@ -37,18 +37,17 @@ GROUPS = [
      "creates a connection or a mapping by {}"),
 ]
 
-# Attributes that control compilation but keep a name's meaning: not alias, ifunc, section, weak,
-# constructor, symver.
+# Attributes that keep a name's meaning: not alias, ifunc, section, weak, constructor, symver.
 ATTRIBUTES = set("""aligned always_inline artificial cold const deprecated fallthrough flatten format gnu_inline hot
     leaf malloc may_alias maybe_unused nodiscard noinline nonnull noreturn nothrow optimize packed pure returns_nonnull
     target tls_model unused vector_size visibility warn_unused_result""".split())
 PRAGMAS = re.compile(r"once|(GCC )?unroll\b.*|nounroll|GCC ivdep|(GCC|clang) diagnostic .*|clang loop .*|STDC .*"
                      r"|GCC (push|pop)_options|omp\b.*|message.*")
-# Headers of the kit that belong to the judge: a student's code must not include them.
+# Headers of the kit that belong to the judge.
 JUDGES = re.compile(r"labs/kit/(channel|driver|outcome|board|guarded|(fabric|cluster)/\w+_state"
                     r"|nodes/(staged|whereabouts)|verbs/\w+|explorer/\w+)\.hpp")
 COURSES = ("kit", "ringsmith", "explorer")  # namespaces
-# Names of files that a submission includes only to look for answers.
+# Files that a submission includes only to look for answers.
 COURSE = re.compile(r"[/.].*|(labs(?!/kit/)|lessons|slides|tests|runtime|kernels|work|build)/.*|.*\.\./.*"
                     r"|.*\.(py|toml|txt|json)")
 KEYWORDS = set("""alignas alignof and and_eq auto bitand bitor bool break case catch char char8_t char16_t
@@ -62,14 +61,14 @@ KEYWORDS = set("""alignas alignof and and_eq auto bitand bitor bool break case c
 
 @functools.cache
 def _allowed():
-    """Returns the symbols of symbols.txt."""
+    """The symbols of symbols.txt."""
     lines = pathlib.Path(__file__).with_name("symbols.txt").read_text().splitlines()
     return re.compile("|".join(line for line in lines if line and not line.startswith("#")))
 
 
 @functools.cache
 def _symbols(path, mtime):
-    """Returns the undefined symbols of an object or archive, and the defined ones with nm's letters."""
+    """The undefined symbols of an object or archive, and the defined ones with nm's letters."""
     wanted, defined = set(), set()
     for line in subprocess.run(["nm", str(path)], capture_output=True, text=True, check=True).stdout.splitlines():
         parts = line.split()
@@ -90,14 +89,14 @@ def _readable(symbol):
 
 
 def _group(symbol):
-    """Returns the reason to refuse a symbol, or None."""
+    """The reason to refuse a symbol, or None."""
     bare = re.sub(r"(_2|_chk|64|_nocancel)+$", "", re.sub(r"^_*(libc_)?", "", symbol))
     return next((what for pattern, what in GROUPS if re.fullmatch(pattern, bare)), None)
 
 
 def not_there(lab, message):
     """Returns a message if the compiler did not find a file that no submission has a reason to
-    include; else None."""
+    include."""
     found = re.search(r"error: '?([^\n:']+)'?(: No such file| file not found|: Permission denied|: Is a dir)", message)
     if not found or not COURSE.fullmatch(found.group(1)):
         return None
@@ -151,7 +150,7 @@ def _specialized(words, at):
 
 
 def look_at_text(lab, text):
-    """Checks an apart.Text. Returns a message if it does something that no submission may do, else
+    """Checks an apart.Text. Returns a message about a construct that no submission may use, else
     None."""
     trouble = next(filter(None, (_included(lab, written) for written in text.includes)), None)
     if trouble:
@@ -182,7 +181,7 @@ def look_at_text(lab, text):
 
 
 def _outside(lab, dependencies, folder):
-    """Returns the first included file that a student's file must not include, or None."""
+    """The first included file that a student's file must not include, or None."""
     allowed = [folder, LABS / "kit", *(lab.folder / d for d in lab.build.get("drivers", ["driver.cpp"]))]
     allowed += [ROOT / path for path in lab.build.get("includes", [])]
     if lab.build.get("vgpu"):
@@ -198,8 +197,7 @@ def _outside(lab, dependencies, folder):
 
 
 def look(lab, unit, libraries):
-    """Checks a compiled submission. Returns (message, whether it is a cheat), or None if it is in
-    order."""
+    """Checks a compiled submission. Returns None, or (message, whether it is a cheat)."""
     outside = _outside(lab, unit.folder / "needs.d", unit.folder)
     if outside:
         return f"includes {outside}, which is not part of this lab's kit", True

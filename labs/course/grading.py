@@ -10,7 +10,7 @@ from labs.course.build import Broken, build
 from labs.course.testing import Bench
 from labs.course.verdicts import AuthorError, Cheat, NotAttempted, Verdict
 
-# Output that looks like a verdict: only the judge prints verdicts.
+# Only the judge prints verdicts.
 FORGED = re.compile(r"^\W*(PASS(ED)?\W*$|all (\d+ )?tests pass|\d+ of \d+ (tests pass|points))", re.I | re.M)
 
 
@@ -51,8 +51,7 @@ class Report:
 
 
 def _seed(lab, test, given):
-    """Returns the seed of the command line, else HIDDEN_SEED for tests of hidden.py, else the lab's
-    seed."""
+    """The seed of the command line, else HIDDEN_SEED for tests of hidden.py, else the lab's."""
     own = getattr(test[1], "seed", None)
     return given if given is not None else own if own is not None else lab.config.get("seed", 2026)
 
@@ -82,7 +81,7 @@ def _one(lab, driver, test, seed):
 
 def _give_up(lab, result, swapped):
     """Withholds the points of a passed test that rewards an earlier lab ([parts] in lab.toml) if
-    the course's solution of that lab was used."""
+    that lab's solution is the course's."""
     others = [n for n in lab.config.get("parts", {}).get(result.name, []) if n in swapped]
     if others and result.status == "pass":
         result.status = "given up"
@@ -91,8 +90,7 @@ def _give_up(lab, result, swapped):
 
 
 def grade(lab, files, only=None, public_only=False, seed=None, swapped=None):
-    """Grades {file name: text} and returns a Report. only: names of tests; seed None: the course's
-    seed."""
+    """Grades {file name: text}. only: names of tests; seed None: the course's seed."""
     begun = time.monotonic()
     there = lab.tests()
     unknown = sorted(set(only or []) - {name for name, _, _ in there})

@@ -44,7 +44,7 @@ bubblewrap installed (`apt install bubblewrap`), or on a kernel with Landlock, y
 
 
 def student_files(lab):
-    """Returns {path in the archive: text} of one lab."""
+    """{path in the archive: text} of one lab."""
     base = f"labs/{lab.slug}"
     found = {f"{base}/skeleton/{name}": text for name, text in texts(lab, solution=False).items()}
     for name in ["README.md", "lab.toml", "public.py", *lab.build.get("drivers", ["driver.cpp"]),
@@ -59,8 +59,7 @@ def student_files(lab):
 
 
 def without_dead_links(name, text, names):
-    """Replaces a link to a file outside the archive by its text: lessons and the runtime are not in
-    a handout."""
+    """Replaces a link to a file outside the archive, e.g. a lesson, with its text."""
     def link(found):
         words, target = found.groups()
         there = os.path.normpath(os.path.join(os.path.dirname(name), target.split("#")[0]))
@@ -70,7 +69,7 @@ def without_dead_links(name, text, names):
 
 
 def packages(labs):
-    """Returns a text about the packages that the CUDA emulator links against, for the labs that use it."""
+    """Names the packages that the CUDA emulator needs, and the labs that use it."""
     numbers = " and ".join(lab.number for lab in labs if lab.build.get("vgpu"))
     if not numbers:
         return ""
@@ -99,7 +98,8 @@ def contents(labs):
 
 
 def solution_lines(labs):
-    """Returns {line: lab} of the lines of code that occur only in solutions and are too long to match by accident."""
+    """{line: lab} of the lines of code that occur only in solutions and are too long to match by
+    accident."""
     found = {}
     for lab in labs:
         skeleton = "\n".join(texts(lab, False).values())
@@ -112,8 +112,7 @@ def solution_lines(labs):
 
 
 def scan(folder, labs):
-    """Returns a list of sentences about content that a handout must not have; empty if it is
-    clean."""
+    """Returns sentences about content that a handout must not have."""
     found, lines = [], solution_lines(labs)
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -161,8 +160,8 @@ def lay_out(labs, folder):
 
 
 def prove(archive, labs):
-    """Unpacks the archive into an empty folder and does the same as a student: builds each lab,
-    which scores zero."""
+    """Unpacks the archive into an empty folder, and builds and grades each lab, which must score
+    zero."""
     with tempfile.TemporaryDirectory(prefix="handout-") as place:
         with tarfile.open(archive) as tar:
             tar.extractall(place, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(place)
@@ -210,7 +209,7 @@ def handout(labs, target):
 
 
 def instructor(labs, target):
-    """Packs the solutions, hidden tests, mutants, unusual solutions and the whole judge."""
+    """Solutions, hidden tests, mutants, unusual solutions and the whole judge."""
     with tempfile.TemporaryDirectory(prefix="instructor-") as place:
         folder = pathlib.Path(place) / "course"
         shutil.copytree(ROOT / "labs/course", folder / "labs/course", ignore=shutil.ignore_patterns("__pycache__"))
@@ -230,7 +229,7 @@ def instructor(labs, target):
 
 
 def with_used(labs):
-    """Returns these labs, and the earlier labs that they build on."""
+    """These labs, and the earlier labs that they build on."""
     numbers = {n for lab in labs for n in [lab.number, *lab.build.get("uses", [])]}
     return [lab for lab in all_labs() if lab.number in numbers]
 

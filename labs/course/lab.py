@@ -16,7 +16,7 @@ NAME = re.compile(r"(\d\d)-[a-z0-9-]+")
 
 
 def load_module(path):
-    """Imports a test file as a separate module. Its folder's name is not a Python name: 06-ring."""
+    """Imports a test file, whose folder's name (06-ring) is not a Python name."""
     spec = importlib.util.spec_from_file_location(path.parent.name.replace("-", "_") + "_" + path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -24,8 +24,7 @@ def load_module(path):
 
 
 def load_sibling(file, stem):
-    """Imports a file next to `file`. hidden.py reuses public.py: load_sibling(__file__,
-    "public")."""
+    """Imports a file next to `file`, e.g. public.py for hidden.py."""
     return load_module(pathlib.Path(file).with_name(stem + ".py"))
 
 
@@ -50,7 +49,8 @@ class Lab:
         self.work = WORK / self.slug
 
     def macro(self, file):
-        """Returns the macro by which the driver includes a student's file: LAB06_RING for ring.hpp of lab 06."""
+        """The macro by which the driver includes a student's file: LAB06_RING for ring.hpp of lab
+        06."""
         return f"LAB{self.number}_" + re.sub(r"\W", "_", pathlib.Path(file).stem).upper()
 
     @property
@@ -58,7 +58,7 @@ class Lab:
         return (self.folder / self.files[0]).exists()  # a handout has skeleton/ instead
 
     def tests(self):
-        """Returns every test, public ones first, as (name, function, whether it is hidden)."""
+        """Every test, public ones first, as (name, function, whether it is hidden)."""
         found = []
         for stem in ("public", "hidden"):
             path = self.folder / f"{stem}.py"
@@ -72,7 +72,7 @@ class Lab:
         return found
 
     def problems(self):
-        """Mistakes in the lab's own files that can be found without running anything."""
+        """Mistakes that can be found without running anything."""
         found = []
         tests = {name: hidden for name, _, hidden in self.tests()}
         complete = (self.folder / "hidden.py").exists()
@@ -91,7 +91,7 @@ def all_labs():
 
 
 def select(wanted):
-    """Returns the labs that N=06, N=6 or N=06-ring select, or all labs without N."""
+    """The labs that N=06, N=6 or N=06-ring select; all labs without N."""
     labs = all_labs()
     if not wanted:
         return labs

@@ -15,7 +15,7 @@ def digest(path):
 
 
 def sealed_files(root):
-    """Returns every file of a handout except the seal itself and the files that students create."""
+    """Every file of a handout except the seal itself and the files that students create."""
     skip = ("work/", "build/", NAME)
     return sorted(str(p.relative_to(root)) for p in root.rglob("*")
                   if p.is_file() and not str(p.relative_to(root)).startswith(skip) and "__pycache__" not in p.parts)
@@ -55,7 +55,7 @@ def broken(root=ROOT, seal_of=None):
 
 
 def require_whole(root=ROOT):
-    """Returns a message about edited tests, which make the grade zero, or None."""
+    """A message about edited tests, which make the grade zero, or None."""
     found = broken(root)
     if found:
         return f"the tests or the kit were edited: {'; '.join(found[:5])}"

@@ -40,8 +40,8 @@ def job(rng):
 
 
 def curve(losses, width=64, height=10):
-    """Returns the mean losses of equal intervals of the training, as lines of text. The axis is
-    linear and begins at 0."""
+    """The mean losses of equal intervals of the training run, as lines of text. The axis is linear
+    from 0."""
     parts = [losses[i * len(losses) // width:(i + 1) * len(losses) // width] for i in range(width)]
     means = [sum(part) / len(part) for part in parts]
     top = max(means)

@@ -15,7 +15,7 @@ from labs.course.verdicts import AuthorError
 
 
 def mutate(lab, mutant, solution):
-    """Returns the solution's text with the mutant's replacements. Each `find` must occur exactly once."""
+    """The solution with the mutant's replacements. Each `find` must occur exactly once."""
     files = dict(solution)
     for change in mutant["replace"]:
         name = change.get("file", lab.files[0])
@@ -27,8 +27,8 @@ def mutate(lab, mutant, solution):
 
 
 def unusual(lab, solution):
-    """Returns {name: files}: unusual/NAME.hpp replaces the lab's first file, unusual/NAME/* the
-    files of these names."""
+    """{name: files}: unusual/NAME.hpp replaces the lab's first file, unusual/NAME/* the files of
+    these names."""
     found = {}
     for path in sorted((lab.folder / "unusual").glob("*")):
         if path.is_dir():
@@ -51,7 +51,7 @@ def cheating(lab, cheat, skeleton, solution):
 
 
 def references(lab):
-    """Returns the course's solutions of the earlier labs that this one builds on."""
+    """The course's solutions of the earlier labs that this one builds on."""
     return [(earlier, texts(earlier, True)) for number in lab.build.get("uses", []) for earlier in select(number)]
 
 
@@ -70,7 +70,7 @@ def is_killed(mutant):
     def judge(report):
         r, = report.results
         held = r.status == mutant["verdict"]
-        if held and r.status == "hang":  # it must be found soon, and report which rank waits for which
+        if held and r.status == "hang":  # must be found soon; the message must say which rank waits for which
             held = r.seconds < 10 * PATIENCE and (mutant.get("no_cycle", False) or "wait-for cycle" in r.message)
         return held, f"{r.status}: {r.message.splitlines()[0] if r.message else ''}"
     return judge
@@ -87,8 +87,8 @@ def is_exposed(cheat):
 
 
 def jobs_of(lab, quick):
-    """Returns (kind, name, expectation, files, judge, names of tests) of every submission to grade,
-    the solution first."""
+    """(kind, name, expectation, files, judge, names of tests) of every submission, the solution
+    first."""
     skeleton, solution = texts(lab, False), texts(lab, True)
     names = {t[0] for t in lab.tests()}
     strange = unusual(lab, solution)

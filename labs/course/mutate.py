@@ -62,7 +62,7 @@ class Hasty(Bench):
 
 
 def chosen(mutants, most=MOST):
-    """Chooses at most `most` mutants: one of each operator in turn, in the order of their ids."""
+    """At most `most` mutants: one of each operator in turn, in the order of their ids."""
     groups = collections.defaultdict(list)
     for mutant in sorted(mutants, key=lambda m: m.id):
         groups[mutant.operator].append(mutant)
@@ -90,7 +90,7 @@ def survivors_on_file(lab):
 
 
 def worker(n):
-    """Returns the name of a worker's folder. All names have the same length: see Quick._digest."""
+    """Names a worker's folder. All names have the same length: see Quick._digest."""
     return f"w{n:->5}"
 
 
@@ -116,8 +116,8 @@ class Trial:
         self.base = self.code + self._tests()
 
     def _code(self):
-        """Returns a hash of everything that determines whether a mutant compiles, and to which
-        program, except its text."""
+        """A hash of everything except a mutant's text that determines whether it compiles, and to
+        which program."""
         digest = hashlib.sha256()
         paths = [*self.quick.libraries, *sorted((LABS / "kit").glob("*.hpp")), *self.quick.drivers,
                  *(LABS / "course" / f"{stem}.py" for stem in ("mutate", "quick")), self.lab.folder / "lab.toml"]
@@ -129,7 +129,7 @@ class Trial:
         return digest.hexdigest()
 
     def _tests(self):
-        """Returns a hash of everything that determines whether a program passes."""
+        """A hash of everything that determines whether a program passes."""
         digest = hashlib.sha256()
         course = ["expect", "grading", "runner", "record", "testing"]
         for path in [*(LABS / "course" / f"{stem}.py" for stem in course), *sorted(self.lab.folder.glob("*.py")),
@@ -138,7 +138,7 @@ class Trial:
         return digest.hexdigest()
 
     def keys(self, files):
-        """Returns the two keys of a mutant's cached outcome: without the tests' hash, and with it."""
+        """The two keys of a mutant's cached outcome: without the tests' hash, and with it."""
         text = repr(sorted(files.items()))
         return [hashlib.sha256((base + text).encode()).hexdigest()[:24] for base in (self.code, self.base)]
 
@@ -156,8 +156,7 @@ class Trial:
         return mutators.mutants_of(sources, [(d, flags) for d in self.quick.drivers])
 
     def calibrate(self):
-        """Checks that the solution passes all tests in this setup, and records how long each
-        takes."""
+        """The solution must pass all tests in this setup."""
         driver, digest, said = self.quick.compile(self.solution, self.place / worker(0))
         if driver is None:
             raise AuthorError(f"{self.lab.slug}: the solution does not compile: {said[:300]}")
@@ -165,7 +164,7 @@ class Trial:
         self.passes(driver, "the solution")
 
     def passes(self, driver, what):
-        """Runs all tests and records how long each takes."""
+        """Runs all tests and records their times."""
         def timed(test):
             name, function, seed = test
             bench = Hasty(self.lab, driver, name, seed)
@@ -180,7 +179,7 @@ class Trial:
             list(pool.map(timed, self.tests))
 
     def order(self, mutant):
-        """Sorts the tests: the one that killed this mutant last time first, then by kills per
+        """Sorts the tests: first the one that killed this mutant last time, then by kills per
         second."""
         with self.lock:
             return sorted(self.tests, key=lambda t: (t[0] == self.killers.get(mutant.id),
@@ -207,8 +206,8 @@ class Trial:
         return None, {}
 
     def judge(self, mutant, files, folder, likely):
-        """Tries a mutant in a separate program. likely: it passed in the combined program, so it
-        will probably pass here, too."""
+        """Tries a mutant in a separate program. likely: it passed in the combined program, and will
+        probably pass here, too."""
         driver, digest, said = self.quick.compile(files, folder, self.known)
         if driver is None:
             if digest:
@@ -273,14 +272,14 @@ class Trial:
         return outcome
 
     def compare(self, killed):
-        """Raises AuthorError if many mutants pass in the combined program but fail alone: then that
+        """Raises AuthorError if many mutants pass in the combined program but fail alone: that
         program does not find the number in its name."""
         self.told_apart["alone"] += killed
         if self.told_apart["alone"] > 10 + self.told_apart["together"]:
             raise AuthorError(f"{self.lab.slug}: mutants pass all tests in one program, but fail alone: which_mutant_?")
 
     def save(self, keep):
-        """Saves the outcomes of the mutants in `keep` and discards all others."""
+        """Saves the outcomes of the mutants in `keep` only."""
         self.cache_file.parent.mkdir(parents=True, exist_ok=True)
         keys = {key for m in keep for key in self.keys(m.apply(self.solution))}
         kept = {"outcomes": {k: v for k, v in self.cache.items() if k in keys}, "killers": self.killers}
@@ -297,7 +296,7 @@ def progress(lab, done, all_of_them, survived, begun):
 
 
 def one_lab(lab, only, most):
-    """Tries a lab's mutants. Returns (generated, [(mutant, outcome)], seconds)."""
+    """Returns (generated, [(mutant, outcome)], seconds)."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutate-") as place:
         trial = Trial(lab, place)
@@ -334,7 +333,7 @@ def row(title, values):
 
 
 def report(lab, generated, found, on_file, seconds, partial=False):
-    """Returns the lab's row of the table, and a list of sentences about its problems."""
+    """Returns the lab's row of the table, and sentences about its problems."""
     statuses = collections.Counter(o.status for _, o in found)
     alive = sorted((m for m, o in found if o.status == "survived"), key=lambda m: (m.file, m.start))
     unexplained = [m for m in alive if m.id not in on_file]

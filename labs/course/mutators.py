@@ -74,7 +74,7 @@ def short(text, most=46):
 
 
 def own_lines(annotated, name):
-    """Returns the numbers of the solution's lines that the skeleton does not have."""
+    """The numbers of the solution's lines that the skeleton does not have."""
     marked = "".join(f"{line}\x01{n}\n" for n, line in enumerate(annotated.splitlines()))
     numbers = [[line.rsplit("\x01", 1)[1] for line in split(marked, side, name).splitlines()] for side in (True, False)]
     skeleton = set(numbers[1])
@@ -82,16 +82,15 @@ def own_lines(annotated, name):
 
 
 class Source:
-    """One file of the solution, as bytes (clang's offsets are in bytes), and the mutants found in
-    it."""
+    """One file of the solution, as bytes (clang's offsets are in bytes), and its mutants."""
 
     def __init__(self, name, text, lines, path):
         self.name, self.text, self.lines, self.path = name, text.encode(), lines, str(path)
         self.found = []
 
     def at(self, cursor):
-        """Returns the (start, end) of an expression or statement that is spelled out on a line of
-        the solution; else None."""
+        """The (start, end) of an expression or statement spelled out on a line of the solution;
+        else None."""
         start, end = cursor.extent.start, cursor.extent.end
         if not start.file or not end.file or start.file.name != self.path or end.file.name != self.path:
             return None
@@ -126,7 +125,7 @@ class Source:
 
 
 def plain(cursor_type):
-    """Returns a type's name without const, volatile and &."""
+    """A type's name without const, volatile and &."""
     name = cursor_type.get_canonical().spelling
     return re.sub(r"\bconst\b|[&]|\bvolatile\b", "", name).strip()
 
@@ -144,7 +143,7 @@ def is_integer(cursor_type):
 
 
 def operator_between(source, left, right):
-    """Returns the (start, end, spelling) of the operator between two operands, or None."""
+    """The (start, end, spelling) of the operator between two operands, or None."""
     a, b = source.at(left), source.at(right)
     if not a or not b or a[1] > b[0]:
         return None
@@ -299,8 +298,8 @@ def loop(source, cursor):
 
 
 class Scopes:
-    """Variables that can replace another one: they have the same type, and are declared earlier in
-    an enclosing block."""
+    """Variables that can replace another: of the same type, declared earlier in an enclosing
+    block."""
 
     def __init__(self, source):
         self.source, self.variables = source, []
@@ -411,13 +410,13 @@ def words(source, unit):
 
 
 def resources():
-    """Returns the flags for clang's own headers, which libclang does not find by itself."""
+    """The flags for clang's own headers, which libclang does not find by itself."""
     return [f"-resource-dir={max(pathlib.Path('/usr/lib/llvm-14/lib/clang').glob('*'), default='/usr')}"]
 
 
 def mutants_of(sources, units):
-    """Returns all mutants of a lab. sources: Source objects whose files are on disk; units:
-    [(driver, compiler flags)]."""
+    """All mutants of a lab. sources: Source objects, with files on disk; units: [(driver, compiler
+    flags)]."""
     index = Index.create()
     for source in sources:
         for driver, flags in units:

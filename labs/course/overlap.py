@@ -11,13 +11,13 @@ equal in a run that hides nothing.
 
 
 def communication(seen):
-    """Returns the seconds during which an all-reduce was in flight. The network runs one at a time,
-    so they add up."""
+    """The seconds during which an all-reduce was in flight. The network runs one all-reduce
+    at a time, so the durations add up."""
     return sum(end - begin for kind, begin, end in zip(seen["kinds"], seen["begins"], seen["ends"]) if kind == 1)
 
 
 def exposed(seen):
-    """Returns the largest number of seconds, over all ranks, by which a step is longer than its
+    """The largest number of seconds, over all ranks, by which a step is longer than its
     computation."""
     return max(finish - computed for finish, computed in zip(seen["finish"], seen["computed"]))
 
@@ -27,7 +27,7 @@ def hidden(seen):
 
 
 def best(world, alpha, beta, ready, elements):
-    """Returns the earliest end of the last all-reduce. Bucket k is complete at ready[k], and the
+    """The earliest end of the last all-reduce. Bucket k is complete at ready[k], and the
     all-reduces run one after the other."""
     end = 0.0
     for at, count in zip(ready, elements):

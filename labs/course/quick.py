@@ -19,8 +19,7 @@ INCLUDE = re.compile(r'^#include (<[^>]+>|"labs/kit/[^"]+")', re.M)
 
 
 class Quick:
-    """The compiler for one lab. Each worker passes its own folder to compile(); the result is valid
-    until its next call."""
+    """The compiler for one lab. A result in a worker's folder is valid until its next compile()."""
 
     def __init__(self, lab, solution, place):
         self.lab, self.place = lab, pathlib.Path(place)
@@ -68,19 +67,19 @@ class Quick:
         return (found, "") if all(job.returncode == 0 for job in jobs) else (None, said)
 
     def code(self, files, folder, *level):
-        """Returns the digest of the objects, or None if they do not compile."""
+        """The digest of the objects, or None if they do not compile."""
         objects, _ = self._objects(files, folder, *level)
         return objects and self._digest(objects, folder)
 
     @staticmethod
     def _digest(objects, folder):
-        """Returns a hash of the objects without their folder's path, which they contain. The names
-        of folders whose objects are compared must have the same length."""
+        """Hashes the objects without their folder's path, which they contain. The names of folders
+        whose objects are compared must have the same length."""
         place = str(folder).encode()
         return hashlib.sha256(b"".join(o.read_bytes().replace(place, bytes(len(place))) for o in objects)).hexdigest()
 
     def compile(self, files, folder, known=()):
-        """Returns (driver, digest, compiler output). No driver if it does not compile or its digest
+        """Returns (driver, digest, compiler output). No driver if it does not compile or the digest
         is known."""
         shutil.rmtree(folder, ignore_errors=True)
         objects, said = self._objects(files, folder)

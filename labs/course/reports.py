@@ -8,8 +8,7 @@ import xml.etree.ElementTree as xml
 
 from labs.course.terminal import hint_for
 
-# Types of the fields of results.json. write() checks its output against them, and so does
-# tests/labs.
+# Types of the fields of results.json; write() and tests/labs check them.
 TOP = {"score": (int, float), "execution_time": (int, float), "output": str, "output_format": str, "visibility": str,
        "stdout_visibility": str, "tests": list}
 TEST = {"score": (int, float), "max_score": (int, float), "status": str, "name": str, "number": str, "output": str,
@@ -20,8 +19,7 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def schema_problems(results):
-    """Lists, as sentences, what Gradescope would refuse or misread; empty if the results are
-    valid."""
+    """Sentences about fields that Gradescope would refuse or misread."""
     found = []
 
     def fields(thing, allowed, where):

@@ -99,7 +99,7 @@ def _kill(group):
 
 
 def _folder():
-    """Creates a folder for one run, and removes folders that killed judges have left behind."""
+    """Creates a folder for one run, and removes the folders of killed judges."""
     place = pathlib.Path(tempfile.gettempdir())
     sandbox.sweep(place, "lab")
     return pathlib.Path(tempfile.mkdtemp(prefix=f"lab-{os.getpid()}-"))
@@ -130,7 +130,7 @@ def run(driver, scenario, values, limits):
         pidfd = os.pidfd_open(process.pid)
         got, ended = _exchange(process, pidfd, request, in_write, out_read, begun + limits["deadline"] + GRACE)
         os.close(pidfd)
-        _kill(process.pid)  # before the process is reaped: afterwards its number could belong to another process
+        _kill(process.pid)  # before the process is reaped, which frees its number for another process
         process.wait()
         process.stdout.close()
     finally:

@@ -30,7 +30,7 @@ DEVICES = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"]
 
 
 def confine():
-    """Returns the small program that drops privileges; it is compiled once."""
+    """Returns the program that drops privileges; compiles it once."""
     source = pathlib.Path(__file__).with_name("confine.cpp")
     compiler = os.environ.get("CXX", "g++")
     key = hashlib.sha256(source.read_bytes() + compiler.encode()).hexdigest()[:24]
@@ -50,7 +50,7 @@ def confine():
 
 
 def _system():
-    """Yields the system's folders as bubblewrap's options. /lib is a link on most systems."""
+    """The system's folders as bubblewrap's options. /lib is a link on most systems."""
     for path in SYSTEM:
         if os.path.islink(path):
             yield from ("--symlink", os.readlink(path), path)
@@ -66,7 +66,8 @@ def _each(option, paths):
 
 
 def _confined():
-    """Returns the first words of every command that runs foreign code. The command ends when this process ends."""
+    """The first words of every command that runs foreign code. The command ends with this
+    process."""
     return [str(confine()), "--judge", str(os.getpid())]
 
 
@@ -84,7 +85,7 @@ def _bubblewrap(privileged, keep=(), devices=DEVICES):
 
 
 def _tried(words):
-    """Runs a command. Returns None if it succeeds, else the first line of its error output."""
+    """None if the command succeeds, else the first line of its errors."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:
@@ -144,14 +145,15 @@ class Sandbox:
         return found
 
     def describe(self):
-        """Returns one line for reports."""
+        """One line for reports."""
         kind = {"bubblewrap": f"bubblewrap {self.version}", "landlock": f"Landlock (ABI {self.abi}) and seccomp",
                 "none": "NONE"}[self.kind]
         because = f" ({self.why})" if self.why and os.environ.get("LABS_SANDBOX") is None else ""
         return f"sandbox: {kind}{because}; left open: {', '.join(self.left_open)}"
 
     def compiler(self, words, reads, own):
-        """Returns the command for a compiler step. It can read `reads`, and can write only into the folder `own`."""
+        """The command for a compiler step, which can read `reads` and write only into the folder
+        `own`."""
         tool = pathlib.Path(shutil.which(words[0]) or words[0]).resolve()
         if not tool.is_relative_to("/usr"):  # a compiler that is installed elsewhere
             reads = [*reads, tool.parents[1] if len(tool.parents) > 2 else tool]
@@ -160,7 +162,7 @@ class Sandbox:
         words = [shutil.which(words[0]) or words[0], *words[1:]]
         if self.kind == "bubblewrap":
             binds = [w for path in reads for w in ("--ro-bind", path, path)]
-            # No endless device, because a submission could include it.
+            # A submission could include an endless device.
             return [*_bubblewrap(self.privileged, devices=["/dev/null"]), "--ro-bind", str(confine()), "/confine",
                     "--dir", str(ROOT), *binds, "--bind", str(own), str(own), "--remount-ro", "/", "--chdir", str(ROOT),
                     "--", "/confine", *limits, "--", *words]
@@ -170,8 +172,7 @@ class Sandbox:
         return [*_confined(), *limits, "--", *words]
 
     def program(self, driver, arguments, folder, memory, data, file):
-        """Returns the command that runs a driver. folder: its private folder, if that is outside the
-        sandbox."""
+        """The command that runs a driver. folder: its private folder, if outside the sandbox."""
         limits = ["--processes", str(PROCESSES), "--memory", str(memory), "--file", str(file)]
         limits += ["--data", str(data)] if data else []
         if self.kind == "bubblewrap":
@@ -207,16 +208,15 @@ def here():
 
 
 def require(unsafe):
-    """Called before other people's code is graded: raises AuthorError without a sandbox, unless
-    `unsafe` permits that."""
+    """Raises AuthorError without a sandbox, unless `unsafe`. Called before grading other people's
+    code."""
     if here().kind == "none" and not unsafe:
         raise AuthorError(f"no sandbox works here ({here().why}), and a submission could do anything that you may do. "
                           "Install bubblewrap, or grade on a throw-away machine with --unsafe (make: UNSAFE=1)")
 
 
 def note():
-    """Returns a note if a student's own code runs without a sandbox, but only the first time; else
-    None."""
+    """Returns a note once if a student's own code runs without a sandbox; else None."""
     seen = BUILD / "no-sandbox-note"
     if here().kind != "none" or seen.exists():
         return None
@@ -226,7 +226,7 @@ def note():
 
 
 def sweep(place, prefix):
-    """Removes what killed judges have left behind: PREFIX-PID-... of a process that has ended."""
+    """Removes PREFIX-PID-... of killed judges, whose process has ended."""
     for path in place.glob(f"{prefix}-*"):
         pid = path.name.removeprefix(f"{prefix}-").partition("-")[0]
         try:

@@ -32,8 +32,8 @@ def _order(item):
 
 
 def _typed(m):
-    """Makes the replacement of a && b a bool: next to a bool, an operand of type optional would
-    make the whole an optional, which holds a value even where the bool is false."""
+    """Makes the replacement of a && b a bool. Next to a bool, an operand of type optional would
+    make the whole expression an optional, which holds a value even where the bool is false."""
     beside = m.old[len(m.put):] if m.old.startswith(m.put) else m.old[:-len(m.put)]
     return f"bool({m.put})" if m.operator == "operand" and re.search(r"^\s*(&&|\|\|)|(&&|\|\|)\s*$", beside) else m.put
 
@@ -55,8 +55,8 @@ def _wrap(inner, items, text):
 
 
 def _render(text, start, end, items, left_out):
-    """Returns the text from start to end with all items in it. Adds the numbers of overlapping
-    items to left_out."""
+    """The text from start to end with all items in it. Adds overlapping items' numbers to
+    left_out."""
     out, at = [], start
     items = sorted(items, key=lambda i: (i[1].whole[0], -i[1].whole[1]))
     while items:
@@ -86,7 +86,7 @@ def schema(files, numbered):
 
 def culprits(files, said):
     """Numbers of the mutants that the compiler complains about: those marked on the reported line,
-    or on the next line if this one ends with a parenthesis, or else on the nearest line before."""
+    or on the next line if that line ends with a parenthesis, or else on the nearest line before."""
     found = set()
     for name, text in files.items():
         lines = text.split("\n")

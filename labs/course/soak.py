@@ -18,7 +18,8 @@ BUSY = "while True: pass"
 
 @contextlib.contextmanager
 def busy_cores():
-    """Runs one computing program per core; none if the load average is above twice the number of cores."""
+    """Runs one computing program per core, unless the load average is above twice the number of
+    cores."""
     cores = os.cpu_count() or 2
     missing = 0 if os.getloadavg()[0] > 2 * cores else cores
     programs = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(missing)]
@@ -31,7 +32,7 @@ def busy_cores():
 
 
 def soak_one(lab, rounds, seed, load):
-    """Returns True if no test failed."""
+    """True if no test failed."""
     files, swapped = texts(lab, True), references(lab)
     tests = runs = 0
     failures, slowest, loads, begun = [], 0.0, [], time.monotonic()

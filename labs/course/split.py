@@ -44,7 +44,7 @@ def split(text, solution, name="source"):
 
 
 def texts(lab, solution):
-    """Returns {file name: text} of a lab's deliverables. A handout contains ready-made skeletons."""
+    """{file name: text} of a lab's deliverables. A handout contains ready-made skeletons."""
     found = {}
     for file in lab.files:
         ready = lab.folder / "skeleton" / file

@@ -14,7 +14,7 @@ def paint(status):
 
 
 def hint_for(lab, message):
-    """Returns the hint whose signature matches the message, or None: lab.toml, [[signature]]."""
+    """The hint whose signature ([[signature]] in lab.toml) matches the message, or None."""
     for entry in lab.signatures:
         if re.search(entry["match"], message, re.S):
             return entry["hint"]

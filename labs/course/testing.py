@@ -32,8 +32,7 @@ def lab_test(function):
 
 
 class Bench:
-    """Passed to each test as `lab`: runs scenarios on the driver that was built from the student's
-    files."""
+    """Passed to each test as `lab`. Runs scenarios on the driver built from the student's files."""
 
     def __init__(self, lab, driver, name, seed):
         self.seed = seed
@@ -44,8 +43,8 @@ class Bench:
         self._limits = lab.limits
 
     def run(self, scenario, deadline=None, **values):
-        """Returns the observations as a dictionary. Keyword arguments are the request; see
-        labs/kit/record.hpp for types."""
+        """Returns the observations as a dictionary. Keyword arguments are the request;
+        labs/kit/record.hpp lists the types."""
         limits = dict(self._limits)
         limits["deadline"] = PATIENCE * (deadline or limits["deadline"])
         self.runs += 1
@@ -65,6 +64,6 @@ class Bench:
 
 
 def describe(scenario, values):
-    """Returns a short description of the run for messages, sufficient to repeat it by hand."""
+    """A short description of the run for messages, sufficient to repeat it by hand."""
     shown = [f"{k} {v}" for k, v in values.items() if isinstance(v, (int, float, str)) and not isinstance(v, bool)]
     return f"{scenario}: " + ", ".join(shown)

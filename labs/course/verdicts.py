@@ -22,8 +22,8 @@ class Crash(Verdict):
 
 
 class Cheat(Verdict):
-    """An attempt to deceive the grader, not a mistake. One is enough to make the whole submission
-    score zero."""
+    """An attempt to deceive the grader, not a mistake. A single cheat makes the whole
+    submission score zero."""
     status = "cheat"
 
 
@@ -32,14 +32,13 @@ class NotAttempted(Verdict):
     status = "not attempted"
 
 
-# Statuses that are no failure: a pass, or a pass with the course's solution of an earlier lab (its
-# points are given up: grading.py).
+# Statuses that are not failures. "given up": the test passed, but with the course's solution of an earlier lab, so its
+# points are withheld.
 FINE = ("pass", "given up")
 
 
 class NotVerified(Verdict):
-    """The test needs a device or an adapter that this machine does not have. Never counts as a
-    pass."""
+    """The test needs a device or an adapter that this machine does not have. Never a pass."""
     status = "not verified"
 
 

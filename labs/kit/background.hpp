@@ -4,8 +4,7 @@
 //     thread                [---- a ----][---- b ----]
 //
 // Lab 06's all_reduce blocks until the sum is complete, so a trainer runs it on this thread and
-// computes in the meantime. If every rank passes the same operations to its thread in the same
-// order, the operations of the ranks match.
+// computes in the meantime. Operations match if all ranks pass them in the same order.
 #pragma once
 
 #include <functional>
@@ -16,7 +15,6 @@ namespace kit {
 
 class Background {
  public:
-  // A function that was passed to the thread. Copyable.
   class Work {
    public:
     // Blocks until the function has returned; rethrows its exception.

@@ -46,7 +46,6 @@ void Counter::publish(std::uint64_t value) {
   value_.store(value, std::memory_order_release);
   Self& own = self();
   if (own.board) ++own.board->moves;
-  // Long enough for the other side to wake up and act on the new value.
   if (own.pauses && drawn(own.state) % 4 == 0) sleep_microseconds(long(drawn(own.state) % 300));
 }
 
@@ -92,10 +91,10 @@ std::vector<Wait> waits_of(const Board* boards, int world) {
 }
 
 // Checks every rank twice, because the ranks are not read at the same instant: after its first
-// check, rank 0 may receive its count and be descheduled while the ranks that sent it are seen
-// waiting. A rank that neither moved nor began a wait between its two checks was in the same wait
-// when the second pass began. Counts only grow, so a count that is too low in the second pass was
-// too low then.
+// check, the count of rank 0 may arrive, and the ranks that raised it may be seen waiting before
+// rank 0 runs again. A rank that neither moved nor began a wait between its two checks was in the
+// same wait when the second pass began. Counts only grow, so a count that is too low in the second
+// pass was also too low when that pass began.
 bool all_stuck(const Board* boards, int world) {
   const auto in_vain = [&](int r) {
     const Counter* counter = boards[r].counter;

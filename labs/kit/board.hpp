@@ -1,5 +1,5 @@
-// A process publishes its waits on a board in memory that its parent reads. There are no locks, so
-// a process killed halfway through an update leaves at worst an outdated entry.
+// A process publishes its waits on a board in shared memory, which its parent reads. There are no
+// locks, so a process killed during an update leaves at worst an outdated entry.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 namespace kit {
 
 struct Board {
-  std::atomic<std::uint64_t> moves;     // number of completed waits and of publishes
+  std::atomic<std::uint64_t> moves;     // number of completed waits plus publishes
   std::atomic<std::uint64_t> waits;     // number of waits begun
   std::atomic<const Counter*> counter;  // null: running. Same address in all processes
   std::atomic<std::uint64_t> wanted;
@@ -24,7 +24,6 @@ struct Board {
   char operation[24];
 };
 
-// The board of this process, and its pauses; set once after the fork.
 struct Self {
   Board* board = nullptr;
   bool pauses = false;
@@ -33,8 +32,8 @@ struct Self {
 Self& self();
 
 [[nodiscard]] std::vector<Wait> waits_of(const Board* boards, int world);
-// True if no process can make progress: all that are not done wait for counts that are too low,
-// and none of them moved during the check.
+// True if all processes that are not done wait for counts that are too low, and none moved during
+// the check.
 [[nodiscard]] bool all_stuck(const Board* boards, int world);
 
 }  // namespace kit

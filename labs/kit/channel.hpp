@@ -1,5 +1,5 @@
 // The pipes between the judge and the kit. A student's object that references these functions is
-// rejected with a message, because it could forge answers (labs/course/forbidden.py).
+// rejected, because it could forge answers (labs/course/forbidden.py).
 #pragma once
 
 #include <string>

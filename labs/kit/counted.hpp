@@ -1,7 +1,6 @@
 // An element that records its contributions: how often each rank has been added, and the buffer
-// position that the contributions come from. A sum of numbers can be right by accident, or wrong
-// without a hint; a sum of these elements reports "element 517: rank 2 counted twice, rank 4
-// missing".
+// position that they come from. A sum of numbers can be right by accident; a sum of these elements
+// reports "element 517: rank 2 counted twice, rank 4 missing".
 //
 // In a template it behaves like a number: it is zero when value-initialised, and += adds.
 #pragma once
@@ -43,8 +42,8 @@ struct Counted {
 };
 
 // Returns a compact form of a buffer for the judge: runs {first, length, shift, times[8]} of
-// elements with the same counts and shift, where shift = home - index; 1 << 40 stands for blank, 2
-// << 40 for mixed.
+// elements with the same counts and shift. shift: home - index, 1 << 40 for blank, 2 << 40 for
+// mixed.
 inline std::vector<std::int64_t> runs_of(std::span<const Counted> buffer) {
   constexpr std::size_t width = 3 + Counted::max_world;
   const auto shift_of = [&](std::size_t i) -> std::int64_t {

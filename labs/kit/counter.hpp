@@ -3,9 +3,7 @@
 //     data first ... then counter.publish(n)          release: a process that sees n sees the data
 //     counter.wait_at_least(n, ...) ... then data     acquire: all writes before n are visible
 //
-// A count that only grows needs no reset, so a process need not know whether the other side has
-// seen the last round. Therefore no function here resets it.
-//
+// It needs no reset, so a process need not know whether the other side has seen the last round.
 // Memory from kit::Processes is zeroed, and a zero-filled Counter has the value 0.
 #pragma once
 
@@ -17,8 +15,8 @@ namespace kit {
 class Counter {
  public:
   [[nodiscard]] std::uint64_t read() const;
-  // In tests, the kit may pause right after this call. The pause exposes a step that should have
-  // been done before the call but is done after it.
+  // In tests, the kit may pause here after the store, to expose a step that should precede this
+  // call but follows it.
   void publish(std::uint64_t value);
   // Blocks until the count is at least value. what and peer are for the report of a hang:
   // wait_at_least(7, "recv", 2) is printed as "recv, rank 2: waits for 7, sees 6".

@@ -1,5 +1,5 @@
-// Helpers for a lab's CUDA code, in addition to the CUDA runtime API. The same source compiles for
-// the emulator (kernels/vgpu) and with nvcc.
+// Helpers for a lab's CUDA code. The same source compiles for the emulator (kernels/vgpu) and with
+// nvcc.
 //
 //   __global__ void scale(float* x, float a, int n) { ... }
 //   kit::launch(scale, blocks, threads, 0, stream, x, 2, n);    // nvcc: scale<<<...>>>(x, 2, n)
@@ -40,8 +40,7 @@ inline void check(cudaError_t code, const char* what) {
 }
 
 #ifdef RINGSMITH_VGPU
-// A host thread's tag is passed to the kernels that it launches. Lab 07 uses it for the rank on
-// whose behalf a kernel runs.
+// A host thread's tag is passed to the kernels that it launches. In lab 07, the tag is the rank.
 inline thread_local int host_tag = 0;
 inline thread_local int kernel_tag = 0;
 
@@ -104,7 +103,6 @@ class Loads {
   unsigned long long* counter_;
 };
 
-// For drivers: a stream, and typed device memory that uses it.
 class Stream {
  public:
   Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream"); }
@@ -119,8 +117,8 @@ class Stream {
 };
 
 // `count` elements that start `offset` elements after the address that cudaMalloc returned, which
-// is aligned to 256 bytes. In the emulator, new memory is NaN, and accesses outside of it are
-// detected.
+// is aligned to 256 bytes. New memory is filled with 0xFF bytes: NaN for floats. The emulator
+// detects accesses outside the allocation.
 template <class T>
 class DeviceArray {
  public:
@@ -138,7 +136,6 @@ class DeviceArray {
   DeviceArray& operator=(const DeviceArray&) = delete;
   [[nodiscard]] T* data() const { return base_ + offset_; }
   [[nodiscard]] std::size_t size() const { return count_; }
-  // Returns the contents after all work queued on the stream so far.
   [[nodiscard]] std::vector<T> host() const {
     std::vector<T> values(count_);
     copy(values.data(), data(), count_, cudaMemcpyDeviceToHost);

@@ -4,7 +4,7 @@
 //     device 0 (the root)  [w][b][batch]      --copy-->   device 1  [w][b][rows]
 //                          <--copy--
 //
-// A DeviceModel does the arithmetic and rejects operands on another device, as GPUs do. Your code
+// A DeviceModel does the arithmetic and, as GPUs do, rejects operands on another device. Your code
 // runs on the root, and reads and writes only the root's memory.
 #pragma once
 
@@ -39,8 +39,7 @@ class On {
   int before_;
 };
 
-// A matrix of floats in the memory of one device, freed with this object. It is movable; only
-// Devices can copy it.
+// A matrix of floats in the memory of one device, freed with this object. Only Devices can copy it.
 class Buffer {
  public:
   Buffer() = default;  // no memory, on no device
@@ -88,7 +87,6 @@ class Devices {
       : held_(std::size_t(count)), most_(held_), wires_(std::size_t(count * count)) {}
   [[nodiscard]] int count() const { return int(held_.size()); }
 
-  // Returns a matrix of zeros.
   Buffer make(int device, std::size_t rows, std::size_t width) {
     if (device < 0 || device >= count())
       throw std::out_of_range("there is no device " + std::to_string(device));
@@ -118,8 +116,8 @@ class Devices {
   }
   Buffer copy(const Buffer& from, int to) { return copy_rows(from, 0, from.rows(), to); }
 
-  // wires: bytes sent from device i to device j, at i * count + j. most: peak bytes of each device.
-  // held: current bytes of each device.
+  // wires: bytes sent from device i to device j, at i * count + j. most, held: peak and current
+  // bytes of each device.
   void observe(Observation& out) const {
     out.put("wires", wires_);
     out.put("most", most_);
@@ -142,12 +140,11 @@ inline Buffer::~Buffer() {
 }
 
 // The computation of a model on one device; called by one thread per device at a time. All
-// arguments must be on `device`, and the results are there, too. May throw.
+// arguments and results are on `device`. May throw.
 class DeviceModel {
  public:
   virtual ~DeviceModel() = default;
   using Parameters = std::vector<const Buffer*>;
-  // Returns one row of output per row of input.
   virtual Buffer forward(int device, const Parameters& parameters, const Buffer& input) = 0;
   // Returns the gradient of each parameter, summed over the rows. output_gradient: the gradient of
   // the loss with respect to the output.

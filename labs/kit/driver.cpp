@@ -1,6 +1,6 @@
 // main() of every driver: reads one request and writes one observation, through two inherited
-// pipes. Frames carry the request's nonce, so that output that a student's code writes to the pipe
-// is not mistaken for an answer.
+// pipes. The answer carries the request's nonce, so that the judge does not mistake output of the
+// student's code for an answer.
 #include "labs/kit/driver.hpp"
 
 #include <atomic>
@@ -43,8 +43,8 @@ void forget() {
   answered = true;
 }
 
-// Sends this process's only frame. The end of the scenario and the watchdog both call this; the
-// first call wins.
+// Sends this process's only frame. The scenario's end and the watchdog race for it; the first call
+// wins.
 void answer(const std::string& status, const std::string& message, Observation& seen) {
   if (answered.exchange(true)) return;
   seen.put("kit.status", status);

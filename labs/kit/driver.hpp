@@ -6,9 +6,9 @@
 //       out.put("sum", sum);
 //     }
 //
-// The kit provides main(). It runs one scenario per process: it reads a request from the judge,
-// calls the scenario, and answers with its observations, or with how the student's code ended: "not
-// attempted", "hang" with a report, "threw" with the exception's text.
+// The kit provides main(), which runs one scenario per process. It reads a request from the judge,
+// calls the scenario, and answers with the scenario's observations and a status: "done", "not
+// attempted", "hang", "misuse" or "threw". A message contains the report or the exception's text.
 #pragma once
 
 #include <string>
@@ -23,13 +23,13 @@ struct Hang {
   std::string report;
 };
 // Thrown when the student's code uses the kit wrongly (sizes that do not match, a rank that does
-// not exist). It counts as a wrong answer, with this message.
+// not exist). It counts as a wrong answer.
 struct Misuse {
   std::string message;
 };
 
-// A function that describes the state of every rank, for the report of a run that did not end in
-// time. The watchdog's thread calls it while the ranks are running, so it must not take a lock.
+// Describes the state of every rank, for the report of a run that did not end in time. The
+// watchdog's thread calls it while the ranks are running, so it must not take a lock.
 using Describe = std::string (*)();
 void describe_hangs_with(Describe describe);
 

@@ -1,5 +1,6 @@
 // A buffer between guard elements, filled with a pattern that is no valid result, so that writes
-// past an end and unwritten elements are detected. An offset of 1 misaligns it for vector accesses.
+// past an end and unwritten elements are detected. An offset of 1 misaligns the buffer for vector
+// accesses.
 #pragma once
 
 #include <cstdint>

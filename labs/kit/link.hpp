@@ -1,11 +1,10 @@
-// The operations of a rank in the simulated network: send to a peer, receive from a peer, or both
-// simultaneously.
+// The operations of a rank in the simulated network: send, receive, or both simultaneously.
 //
-// All three block. With capacity 0 a send ends only when the peer receives, because nothing is
-// buffered. Real networks buffer a little, so a program in which all ranks send first works until
-// its messages grow; here it stops immediately, with a report of which rank waits for which.
+// All three block. With capacity 0 nothing is buffered, so a send ends only when the peer receives.
+// Real networks buffer a little, so a program in which all ranks send first works until its
+// messages grow. Here it stops immediately, with a report of which rank waits for which.
 //
-// Sizes are counted in elements. A span knows its length, so bytes cannot be passed by mistake.
+// Sizes are counted in elements.
 #pragma once
 
 #include <cstddef>

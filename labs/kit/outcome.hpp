@@ -1,5 +1,4 @@
-// The result of a child process started by the kit, sent over the pipe in the same record as its
-// observations.
+// The result of a child process started by the kit, in the same record as its observations.
 //
 //     child                                      parent
 //     work_and_report() --- kit.status,  ------> take_outcome(record, "rank 2")

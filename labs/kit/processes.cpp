@@ -81,7 +81,7 @@ class Family {
     }
   }
 
-  // Runs until all pipes are closed. Meanwhile, checks the boards.
+  // Reads the answers and checks the boards until all pipes are closed.
   void collect() {
     std::uint64_t moves = 0;
     auto moved = Clock::now();
@@ -91,7 +91,7 @@ class Family {
       if (now != moves) moves = now, moved = Clock::now();
       if (options_.kill_rank >= 0 && now >= options_.kill_after && !killed_) {
         const pid_t pid = children_[std::size_t(options_.kill_rank)].pid;
-        killed_ = pid > 0;  // -1: it has ended already
+        killed_ = pid > 0;  // -1: the rank has already ended
         if (killed_) kill(pid, SIGKILL);
       }
       const double still = std::chrono::duration<double>(Clock::now() - moved).count();

@@ -1,9 +1,8 @@
 // A world of real processes, forked from the driver, that share a block of zeroed memory.
 //
-// Each process publishes its current wait and the number of its moves on a board in another shared
-// block, which its parent reads. If all processes that are not done wait for counts that only they
-// could raise, the parent reports a deadlock immediately; if nothing moves for a while, it reports
-// a hang.
+// Each process publishes its current wait and its number of moves on a board, which the parent
+// reads. The parent reports a deadlock immediately if all processes that are not done wait for
+// counts that only they could raise, and a hang if nothing moves for `patience` seconds.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +13,11 @@
 
 namespace kit {
 
-// A process's rank, the size of its world, and the shared memory.
 class Member {
  public:
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int world() const { return world_; }
-  // Returns the same bytes in every process, at the same address. They are initially zero.
+  // The same bytes in every process, at the same address; initially zero.
   [[nodiscard]] std::span<std::byte> memory() const { return memory_; }
 
  private:
@@ -42,8 +40,7 @@ struct ProcessOptions {
   std::uint64_t kill_after = 0;
 };
 
-// The rank was killed as requested. The others, which may be waiting for it, are killed too, as a
-// launcher would do before it restarts the job.
+// The rank was killed as requested. The others, which may be waiting for it, are killed too.
 struct Killed {
   int rank = 0;
 };
@@ -51,9 +48,9 @@ struct Killed {
 class Processes {
  public:
   explicit Processes(const ProcessOptions& options) : options_(options) {}
-  // Runs body in `world` processes. The values in its record are returned in out as "NAME.RANK".
-  // Throws kit::Hang, kit::NotAttempted, kit::Misuse, kit::Killed, or std::runtime_error describing
-  // how a process ended.
+  // Runs body in `world` processes. A value NAME that rank R puts in its Observation appears in out
+  // as "NAME.R". Throws kit::Hang, kit::NotAttempted, kit::Misuse, kit::Killed, or
+  // std::runtime_error describing how a process ended.
   void run(const std::function<void(Member&, Observation&)>& body, Observation& out);
 
  private:

@@ -29,7 +29,7 @@ namespace kit {
 class Record {
  public:
   // Reading. A missing name or a wrong type is a mistake of the lab's author and throws
-  // std::logic_error with the name.
+  // std::logic_error.
   [[nodiscard]] bool has(std::string_view name) const;
   [[nodiscard]] std::int64_t integer(std::string_view name) const;
   [[nodiscard]] std::int64_t integer(std::string_view name, std::int64_t fallback) const;

@@ -1,6 +1,5 @@
 // A link with a delay: it wraps a much faster link, and sleeps so that every call takes at least
-// alpha seconds plus beta seconds per byte of real time. This gives a test a network of known speed
-// even on a busy machine.
+// alpha seconds plus beta seconds per byte of real time, even on a busy machine.
 #pragma once
 
 #include <algorithm>

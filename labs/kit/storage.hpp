@@ -5,7 +5,7 @@
 //     s->write(2, 9.0);                                     // freed with the last shared_ptr to it
 //     s->sum(2, 3)                                          // flat: numbers 2, 3 and 4
 //
-// A mistake that real memory would hide in most runs fails here in every run, with the reason.
+// Mistakes that real memory would hide in most runs fail here in every run, with the reason.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ class Storage {
     numbers_[std::size_t(position)] = value;
   }
 
-  // Flat operations, as in a vector library: they take a first position and a count, and ignore
-  // sizes and strides.
+  // Flat operations, as in a vector library: a first position and a count, without sizes and
+  // strides.
   [[nodiscard]] double sum(std::int64_t first, std::int64_t count) const {
     double total = 0;
     for (std::int64_t i = 0; i < count; ++i) total += read(first + i);
@@ -70,8 +70,8 @@ class Storage {
     throw Misuse{where + ", outside " + name()};
   }
 
-  // The storages of a run in order of allocation, including freed ones. Their objects remain,
-  // without the numbers, so that a late access is detected.
+  // The storages of a run in order of allocation. Freed ones remain, without their numbers, so that
+  // a late access is detected.
   struct Ledger {
     std::vector<std::unique_ptr<Storage>> all;
     std::int64_t allocated = 0, reads = 0, writes = 0;  // allocated: elements, not storages
@@ -86,7 +86,6 @@ class Storage {
   bool freed_ = false;
 };
 
-// Allocates a storage. It is freed with the last copy of the shared_ptr.
 inline std::shared_ptr<Storage> allocate(std::int64_t count) {
   if (count < 0 || count > Storage::most)
     throw Misuse{"allocation of " + std::to_string(count) + " numbers: was that an overflow?"};

@@ -1,5 +1,5 @@
-// Thrown by a skeleton instead of running the student's code. The judge reports "not attempted" and
-// the name of the task instead of a crash, because an untouched skeleton is not an error.
+// A skeleton throws NotAttempted where the student's code is missing. The judge reports "not
+// attempted" and the name of the task, because an untouched skeleton is not an error.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ struct NotAttempted {
   std::string task;  // as named in the lab's README
 };
 
-// Replace the line that calls this with your code.
+// Replace the line that calls todo() with your code.
 [[noreturn]] void todo(const char* task);
 
 }  // namespace kit

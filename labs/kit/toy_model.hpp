@@ -1,5 +1,5 @@
 // A model with hooks, for labs about gradients. It computes nothing; the driver determines which
-// gradient arrives when. It is deliberately difficult: parameters may be tied, frozen, or unused.
+// gradient arrives when. Parameters may be tied, frozen, or unused.
 //
 //     backward     g(head.weight) ... g(norm) ... g(embed) | end
 //     hooks               ^              ^           ^       ^ on_backward_end, once
@@ -25,16 +25,14 @@ using Tensor = std::shared_ptr<Parameter>;
 
 class ToyModel {
  public:
-  // Lists the parameters in the order of the model's modules. A tied parameter, one Tensor used by
-  // two modules, is listed twice.
+  // A tied parameter, one Tensor used by two modules, is listed twice.
   [[nodiscard]] const std::vector<Tensor>& parameters() const { return listed_; }
 
-  // hook runs once in each backward in which the parameter gets a gradient, when all its uses have
-  // been added to .grad.
+  // hook runs once in each backward in which the parameter gets a gradient, when the gradients of
+  // all its uses have been added to .grad.
   void on_gradient(const Tensor& parameter, std::function<void()> hook) {
     hooks_.emplace_back(parameter.get(), std::move(hook));
   }
-  // callback runs at the end of each backward, after the last gradient.
   void on_backward_end(std::function<void()> callback) { ends_.push_back(std::move(callback)); }
 
   // For drivers: lists a parameter, new or (tied) again.

@@ -1,11 +1,11 @@
-// The interface between the parts of a trainer, kept minimal:
+// The interface between the parts of a trainer:
 //
 //     model      parameters()  on_gradient(p, hook)  on_backward_end(callback)
 //     parameter  p->value, p->grad (flat, float)  p->requires_grad              p is a handle
 //     group      rank()  world()  broadcast(data, root)  all_reduce(data) -> work      work.wait()
 //
-// kit::ToyModel and kit::Group are such a pair, made for tests; lab 04's MLP is a model, and in
-// chapter 13 your ring becomes a group. Code written for these two concepts runs with all of them.
+// kit::ToyModel and kit::Group are such a pair, made for tests. Lab 04's MLP is a model, and in
+// chapter 13 your ring becomes a group. Code for these two concepts runs with all of them.
 #pragma once
 
 #include <concepts>
@@ -16,11 +16,10 @@
 
 namespace kit {
 
-// A handle to a parameter of that model. Handles are equal if they refer to the same parameter.
+// A handle to a parameter of that model. Handles to the same parameter are equal.
 template <class Model>
 using ParameterOf =
     typename std::decay_t<decltype(std::declval<const Model&>().parameters())>::value_type;
-// An all-reduce that has been started: wait() returns when its sum is complete.
 template <class Group>
 using WorkOf = decltype(std::declval<Group&>().all_reduce(std::declval<std::span<float>>()));
 
@@ -41,7 +40,8 @@ template <class Group>
 concept AsyncGroup = requires(Group group, std::span<float> data, WorkOf<Group> work) {
   { group.rank() } -> std::convertible_to<int>;
   { group.world() } -> std::convertible_to<int>;
-  // Only starts the operation. Until wait() has returned, the network owns data.
+  // group.all_reduce(data) only starts the operation. Until work.wait() has returned, the network
+  // owns data.
   work.wait();
   requires std::copyable<WorkOf<Group>>;
   group.broadcast(data, 0);

@@ -1,9 +1,8 @@
-// A store for checkpoints that outlives the processes: data that a rank has saved is complete when
-// the job is restarted, however the rank ended.
+// A store for checkpoints that outlives the processes, however they end.
 //
 // Memory that the driver shares with its processes stands for a disk. It has two slots. A save
-// fills the slot that does not hold the last checkpoint and then, with one atomic store, makes it
-// the last: a process killed in the middle leaves the old checkpoint. (Real files: chapter 16.)
+// fills the slot that does not hold the last checkpoint, and then makes it the last with one atomic
+// store: a process killed during a save leaves the old checkpoint. (Real files: chapter 16.)
 #pragma once
 
 #include <cstddef>

@@ -5,7 +5,7 @@
 namespace kit {
 namespace {
 
-// Follows first peers from each rank until a rank waits for none or the walk closes a cycle.
+// Follows the first peer of each rank until a rank waits for none or the path closes a cycle.
 std::vector<int> cycle_of(const std::vector<Wait>& waits) {
   for (std::size_t from = 0; from < waits.size(); ++from) {
     std::vector<int> path{int(from)};

@@ -1,4 +1,3 @@
-// The waits of the ranks as text: one line per rank, and a cycle of waits if there is one.
 #pragma once
 
 #include <string>

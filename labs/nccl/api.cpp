@@ -1,5 +1,4 @@
-// The functions of nccl.h. They check each argument by name, and call communicator.hpp and
-// group.hpp.
+// The functions of nccl.h. Their errors name the refused argument.
 #include <algorithm>
 #include <charconv>
 #include <climits>
@@ -16,7 +15,6 @@
 #include "labs/nccl/group.hpp"
 #include "labs/nccl/rendezvous.hpp"
 
-// All other symbols are hidden.
 #define RINGSMITH_NCCL_PUBLIC extern "C" __attribute__((visibility("default")))
 
 namespace ringsmith::nccl {
@@ -27,12 +25,11 @@ using comm::Collective;
 
 [[noreturn]] void refuse(const std::string& text) { throw Refusal(ncclInvalidArgument, text); }
 
-// The communicators of this process. Never destroyed, because a program may end without
-// ncclCommDestroy.
+// Never destroyed, because a program may end without ncclCommDestroy.
 struct Living {
   std::mutex mutex;
   std::set<ncclComm_t> all;
-  // Communicators that the program has destroyed, but whose memory peers may still write to.
+  // Destroyed by the program, but peers may still write to their memory.
   std::list<std::unique_ptr<ncclComm>> closed;
 };
 Living& living() {
@@ -60,8 +57,8 @@ void keep(ncclComm_t* out, std::unique_ptr<ncclComm> made) {
   *out = made.release();
 }
 
-// Closes the communicator immediately. Frees it as soon as no peer can reach its memory any more,
-// in this call or in a later one.
+// Closes the communicator immediately. Frees it, in this call or in a later one, when no peer can
+// reach its memory any more.
 void retire(ncclComm_t comm) {
   Living& l = living();
   {
@@ -90,7 +87,6 @@ const std::string kTimeoutText = [] {
   return std::string(text == nullptr ? "" : text);
 }();
 
-// Returns the deadline of every wait for a peer.
 std::chrono::milliseconds timeout() {
   if (kTimeoutText.empty()) return std::chrono::milliseconds(kDefaultTimeout);
   int value = 0;
@@ -275,8 +271,8 @@ ncclResult_t init_rank(const char* name, ncclComm_t* out, int world, const ncclU
   });
 }
 
-// Makes two exchanges over the parent: of the colors and keys, and then of the ids made by the
-// first rank of each color.
+// Makes two exchanges over the parent: one of the colors and keys, and one of the ids that the
+// first rank of each color makes.
 void split(ncclComm& parent, int color, int key, ncclComm_t* out) {
   struct Member {
     int color, key, rank;
@@ -314,8 +310,8 @@ void split(ncclComm& parent, int color, int key, ncclComm_t* out) {
 }
 
 // The emulator must behave like the GPU that NCCL programs expect: with a legacy default stream,
-// and with more memory than the one or two GiB that nccl-tests reserves. Its deadline must be
-// longer than this library's.
+// and with more memory than the one or two GiB that nccl-tests reserves. The emulator's deadline
+// must be longer than this library's.
 #ifdef RINGSMITH_VGPU
 [[maybe_unused]] const bool kPrepared = [] {
   vgpu::Settings::prefer("VGPU_LEGACY_STREAM", 1);
@@ -513,7 +509,6 @@ RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommDeregister(const ncclComm_t comm, voi
 
 namespace {
 
-// Converts the factor in the program's memory to the kernels' form.
 Multiplier multiplier_of(const Element& element, const void* scalar) {
   Multiplier multiplier{.element = element};
   visit_dtype(element.dtype, [&]<class T>(TypeTag<T>) {

@@ -27,8 +27,7 @@ bool is_capturing(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-// Returns 1/world rounded to the element type, because the factor of an average is a value of that
-// type.
+// 1/world, rounded to the element type: the factor of an average is a value of that type.
 double share_of(int world, DType dtype) {
   const double share = 1.0 / world;
   if (dtype == DType::f64) return share;
@@ -44,11 +43,10 @@ bool share_written_memory(const Message& a, const Message& b) {
   return begin(a) < begin(b) + b.bytes && begin(b) < begin(a) + a.bytes;
 }
 
-// Returns the end of the batch of messages, from `begin` on, that may run simultaneously. Messages
-// of a group are normally independent, so all are in flight together. But a program may wrap
-// dependent steps, each a group, in one outer group for several ranks (hypercube_perf -g 4), and
-// expects the steps to run in order. Waiting here for an earlier part cannot deadlock: without the
-// outer group the parts would run in the same order.
+// Returns the end of the batch of messages, from `begin` on, that may run simultaneously. A program
+// may wrap dependent steps, each a group, in one outer group for several ranks (hypercube_perf -g
+// 4), and expects the steps to run in order. Waiting for an earlier part cannot deadlock: without
+// the outer group the parts would run in the same order.
 std::size_t end_of_batch(const std::vector<MessageCall>& calls, std::size_t begin) {
   std::size_t part = begin;  // start of call i's part
   for (std::size_t i = begin; i < calls.size(); ++i) {
@@ -124,8 +122,7 @@ void Communicator::check_usable() {
   if (const auto failed = failure()) throw *failed;
 }
 
-// Returns true if the stream is being captured into a graph, which needs no order with other
-// streams.
+// True if the stream is being captured into a graph, which needs no order with other streams.
 bool Communicator::begin_on(cudaStream_t stream) {
   if (is_capturing(stream)) return true;
   if (started_any_ && stream != last_stream_) cuda_check(cudaStreamWaitEvent(stream, done_, 0));
@@ -269,7 +266,7 @@ void Communicator::start(const std::vector<MessageCall>& calls) {
       others.push_back(call.stream);
   if (captured && !others.empty())
     throw Refusal(ncclInvalidUsage, "messages on several streams cannot be captured into a graph");
-  // Their buffers must be ready before the messages start.
+  // Wait for the other streams of the calls, which may still be writing the messages' buffers.
   for (const cudaStream_t other : others) {
     cuda_check(cudaEventRecord(done_, other));
     cuda_check(cudaStreamWaitEvent(stream, done_, 0));
@@ -351,8 +348,7 @@ std::optional<Refusal> Communicator::failure() {
   return {};
 }
 
-// Records the timeout of a kernel that stopped by itself, unless a failure has been recorded
-// already.
+// Records the timeout of a kernel that stopped by itself, unless a failure is already recorded.
 void Communicator::take_report() {
   if (!has_written(*report_) || !peers_->health().is_usable()) return;
   const KernelReport& report = *report_;
@@ -381,8 +377,8 @@ bool Communicator::is_idle() const {
   return code != cudaErrorNotReady;
 }
 
-// Records the failure before it stops the kernels, so that a caller whose stream has ended finds
-// the reason.
+// Records a failure before it stops the kernels: a caller whose stream has ended must find the
+// reason.
 void Communicator::watch() {
   const DeviceGuard guard(device_);
   std::unique_lock lock(watching_);
@@ -404,7 +400,7 @@ void Communicator::watch() {
     take_report();
     lock.lock();
     if (idle) continue;
-    if (!peers_->health().is_usable()) break;  // the failure is recorded
+    if (!peers_->health().is_usable()) break;
     pending_ = true;
     changed_.wait_for(lock, kLook, [this] { return ending_; });
   }
@@ -430,7 +426,7 @@ void Communicator::close() noexcept {
   try {
     const DeviceGuard guard(device_);
     while (!is_idle() && (peers_->health().is_usable() || std::chrono::steady_clock::now() < end))
-      // The watcher thread is still running, and stops the kernels if a peer fails.
+      // The watcher thread still runs, and stops the kernels if a peer fails.
       std::this_thread::sleep_for(1ms);
     if (is_idle())
       device_peers_->close();

@@ -4,17 +4,15 @@
 //     ncclAllReduce(..., stream)  -->  one kernel on the same stream, which waits for its peers'
 //                                      kernels itself (runtime/comm/device/ring.cu)
 //
-// The host is not involved in a transfer once the ranks are connected: a call returns when its
 // The host is not involved in a transfer once the ranks are connected. A call returns when its
 // kernel is enqueued; the kernel runs when the stream reaches it, and ends when this rank has its
-// result. Therefore the kernels of all ranks must run simultaneously, and every rank needs its own
-// device.
+// result. Therefore the kernels of all ranks must run simultaneously, each on a device of its own.
 //
-// Calls of one communicator share counters, so they run one after the other, even on several
-// streams: a call on a different stream waits for the event of the last call.
+// Calls of one communicator share counters, so they run one after the other: a call on a different
+// stream waits for the event of the last call.
 //
-// A thread watches the started operations: if a peer dies or fails, it records the failure and then
-// stops the kernels. A kernel that has waited too long stops by itself and leaves a report.
+// A thread watches the started operations. If a peer dies or fails, it records the failure and then
+// stops the kernels. A kernel that waits too long stops by itself and leaves a report.
 #pragma once
 
 #include <array>
@@ -34,7 +32,6 @@
 
 namespace ringsmith::nccl {
 
-// An NCCL element type in the form that the kernels know.
 struct Element {
   DType dtype = DType::u8;
   bool other_sign = false;  // RingCall::other_sign
@@ -52,7 +49,7 @@ struct Multiplier {
 };
 
 struct CollectiveCall {
-  const char* name;  // name of the function
+  const char* name;
   comm::Collective kind;
   const std::byte* input;
   std::byte* output;
@@ -72,8 +69,8 @@ struct MessageCall {
 
 class Communicator {
  public:
-  // Collective over the ranks of the bootstrap. Keeps the bootstrap, because split() needs it
-  // again. Throws the runtime's errors, and Refusal if two ranks share a device.
+  // Collective over the ranks of the bootstrap, which is kept for split(). Throws the runtime's
+  // errors, and Refusal if ranks share a device.
   Communicator(std::shared_ptr<comm::Bootstrap> bootstrap, Device device,
                std::chrono::milliseconds timeout);
   Communicator(const Communicator&) = delete;
@@ -87,24 +84,24 @@ class Communicator {
   [[nodiscard]] comm::Bootstrap& bootstrap() const { return *bootstrap_; }
 
   void start(const CollectiveCall& call, cudaStream_t stream);
-  // Starts all messages simultaneously, except that a part of the group waits for an earlier part
-  // if it sends memory that the earlier part receives, or receives into memory that the earlier
-  // part uses. Messages of a rank to itself must be pairs of a send and a receive.
+  // Starts the messages of a group. A part of the group waits for an earlier part only if it sends
+  // memory that the earlier part receives, or receives into memory that the earlier part uses.
+  // Messages of a rank to itself must be pairs of a send and a receive.
   void start(const std::vector<MessageCall>& calls);
 
-  // The program's own reductions, numbered from 0; the number of a removed one is reused.
+  // The program's own reductions, numbered from 0; numbers are reused.
   int add_reduction(const Multiplier& multiplier);
   [[nodiscard]] std::optional<Multiplier> reduction(int number);
   bool remove_reduction(int number);
 
-  // Returns the failure, if there is one. Never waits.
+  // Returns the reason if the communicator has failed. Does not wait.
   [[nodiscard]] std::optional<Refusal> failure();
   // Waits for all started operations.
   void finish();
   // Aborts the communicator on all ranks.
   void abort();
-  // First step of destruction: waits until the kernels have finished or, after a failure, have had
-  // time to stop; then tells the peers that this rank no longer uses their memory.
+  // First step of destruction. Waits until the kernels have finished or, after a failure, have had
+  // time to stop. After that, tells the peers that this rank no longer uses their memory.
   void close() noexcept;
   // True if all peers have closed or are gone, so the memory that they may write to can be freed.
   [[nodiscard]] bool is_forgotten() const;
@@ -148,7 +145,7 @@ class Communicator {
   comm::cuda_ipc::KernelReport* report_ = nullptr;
 
   std::mutex naming_;
-  std::vector<std::optional<Multiplier>> reductions_;  // the program's own
+  std::vector<std::optional<Multiplier>> reductions_;
   std::mutex launching_;
   CUevent_st* done_ = nullptr;  // event of the last call
   cudaStream_t last_stream_ = nullptr;
@@ -165,7 +162,6 @@ class Communicator {
 
 }  // namespace ringsmith::nccl
 
-// The type of NCCL's interface.
 struct ncclComm : ringsmith::nccl::Communicator {
   using Communicator::Communicator;
 };

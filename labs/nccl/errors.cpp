@@ -28,7 +28,7 @@ const bool kLoud = [] {
 }  // namespace
 
 ncclResult_t fail(ncclResult_t result, std::string text) {
-  if (text != text_of_thread && kLoud)  // prints an error that is reported repeatedly only once
+  if (text != text_of_thread && kLoud)  // a repeated error is printed only once
     std::fprintf(stderr, "ringsmith_nccl: pid %d: %s\n", getpid(), text.c_str());
   text_of_thread = std::move(text);
   return result;

@@ -9,7 +9,6 @@
 
 namespace ringsmith::nccl {
 
-// An error with its result code.
 class Refusal : public std::exception {
  public:
   Refusal(ncclResult_t result, std::string text) : result_(result), text_(std::move(text)) {}
@@ -28,8 +27,7 @@ ncclResult_t fail(ncclResult_t result, std::string text);
 // Returns the code and the message of the exception that is being handled.
 [[nodiscard]] Refusal current_refusal();
 
-// Runs body(); converts its exceptions to codes, with messages that begin with the name of the
-// call.
+// Runs body(); converts its exceptions to codes, with messages that begin with the call's name.
 template <class Body>
 ncclResult_t guarded(const char* call, Body&& body) noexcept {
   try {

@@ -1,5 +1,4 @@
-// Groups: a thread's calls between ncclGroupStart and ncclGroupEnd start together, at the end of
-// the outermost group.
+// A thread's calls between ncclGroupStart and ncclGroupEnd start at the end of the outermost group.
 //
 //     making communicators   each in a separate thread, because each waits for the others
 //     collectives, messages  communicator by communicator, in the order of their first calls: first
@@ -22,16 +21,18 @@ struct Operation {
   cudaStream_t stream;
 };
 
-// Runs the operation now, or at the end of the thread's group. Throws its error if it runs now.
+// Runs the operation now, or at the end of the thread's group. If it runs now, throws its error.
 void submit(const Operation& operation);
-// Runs `making`, which waits for other ranks, with `device` as the current device.
+// The same for making a communicator. `making` runs with `device` as the current device, and waits
+// for other ranks.
 void submit(Device device, std::function<void()> making);
 
 void group_start();
-// Makes the group's communicators and, if no call in the group was refused, runs its operations.
-// Throws the first error, after trying all of them.
+// Makes the group's communicators and, if no call in the group was refused, runs its operations. If
+// an operation fails, skips the rest of its communicator's operations, but not those of other
+// communicators. At the end, throws the first error.
 void group_end();
-// Records that a call in the group was refused, so that group_end() reports it too.
+// Makes group_end() report a call in the group that was refused.
 void note_in_group(const Refusal& refusal);
 
 }  // namespace ringsmith::nccl

@@ -42,8 +42,8 @@ class Post {
         mine_(box(call.rank, message_.peer)),
         theirs_(box(message_.peer, call.rank)) {}
 
-  // Transfers slot by slot. The barriers are needed for the same reasons as in slots.cuh: one
-  // thread acquires and releases in a hand-off, and all threads load and store.
+  // Transfers slot by slot. The barriers are needed as in slots.cuh: one thread acquires and
+  // releases in a hand-off, and all threads load and store.
   __device__ void carry() {
     // Number of slots that the pair has used so far.
     std::uint64_t number = message_.sends ? mine_.sent : mine_.taken;
@@ -128,7 +128,6 @@ dim3 blocks_for(std::uint64_t count) {
   return dim3(static_cast<unsigned>(std::min((count + kThreads - 1) / kThreads, kMostBlocks)));
 }
 
-// Calls f(TypeTag<T>) with the element type, signed or unsigned.
 template <class F>
 void with_element(DType dtype, bool other_sign, F&& f) {
   if (other_sign)

@@ -1,5 +1,5 @@
 // Messages between two ranks: the mailboxes in the memory that each rank's peers write to, and the
-// launches of the kernels in messages.cu, which has all kernels except the rings.
+// launches of the kernels in messages.cu (all of the library's except the rings).
 //
 //     [ Station and ring slots: runtime/comm/device/station.hpp ][ mailboxes ][ mail slots ]
 //
@@ -7,10 +7,9 @@
 //      polls box[r].head  <--- credit --------------  box[s] of r: taken
 //      box[r] of s: sent  ---- slots of (s, r), tail ---> polls box[s].tail
 //
-// A mailbox works like a channel of the ring, but between any two ranks: it has the same counters,
-// slots and hand-off. Each ordered pair of ranks has its own, and a kernel has a block for each
-// message, so all messages of a group are in flight simultaneously and no order of the calls can
-// deadlock.
+// A mailbox has the counters, slots and hand-off of a channel of the ring, but connects any two
+// ranks. Each ordered pair of ranks has its own mailbox, and a kernel has a block for each of its
+// messages. So all messages are in flight simultaneously, and no order of the calls can deadlock.
 #pragma once
 
 #include "runtime/comm/device/calls.hpp"
@@ -55,10 +54,10 @@ static_assert(sizeof(MessagesCall) <= 4096, "the parameters of a kernel");
 
 // Launches on the current device. Throws CudaError if the launch fails.
 void launch_messages(const MessagesCall& call, CUstream_st* stream);
-// Computes data[i] /= by, rounded towards zero, for integers (other_sign: as in RingCall); by > 0.
+// data[i] /= by, rounded towards zero, for integers (other_sign: as in RingCall); by > 0.
 void launch_divide(DType dtype, bool other_sign, std::byte* data, std::uint64_t count, int by,
                    CUstream_st* stream);
-// Computes to[i] = from[i] times the factor: the result of a ring of one rank.
+// to[i] = from[i] times the factor: the result of a ring of one rank.
 void launch_multiply(DType dtype, bool other_sign, std::byte* to, const std::byte* from,
                      std::uint64_t count, const kernels::Arithmetic& arithmetic,
                      const cuda_ipc::Factor& factor, CUstream_st* stream);

@@ -1,8 +1,8 @@
-# libringsmith_nccl.so: NCCL's interface on our rings. The required part of the runtime is compiled
-# again, as position-independent code. On the emulator, kernels/vgpu is compiled again, too, as a
+# libringsmith_nccl.so: NCCL's interface on our rings. Compiles the required part of the runtime
+# again, as position-independent code. On the emulator, it also compiles kernels/vgpu again, as a
 # separate shared library, because the program's kernels and ours must use the same instance.
 #
-# All files that a program builds against are in one folder of the build, with nccl-tests' layout:
+# All files for building a program are in one folder of the build, with nccl-tests' layout:
 #     nccl/include/nccl.h   nccl/lib/libnccl.so -> libringsmith_nccl.so
 #     nccl/cuda/{bin/nvcc,include,lib64/libcudart.so}     the emulator as a CUDA toolkit
 set(NCCL ${PROJECT_BINARY_DIR}/nccl)

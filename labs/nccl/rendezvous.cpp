@@ -25,8 +25,7 @@ struct Id {
 };
 static_assert(sizeof(Id) == NCCL_UNIQUE_ID_BYTES);
 
-// The stores of this process. Constructed after libcrypto has been initialised, so destroyed before
-// its cleanup.
+// Constructed after libcrypto has been initialised, so destroyed before libcrypto's cleanup.
 struct Stores {
   std::mutex mutex;
   std::vector<std::unique_ptr<StoreServer>> all;

@@ -1,5 +1,5 @@
 // How the ranks of a communicator find each other: the unique id holds the address of a store and
-// the store's secret. The process that makes the id runs the store until it ends.
+// its secret. The process that makes the id runs the store until it ends.
 //
 //     ncclGetUniqueId    starts a store (runtime/job/store)
 //                        id = [ "rsnccl01" | port | host | secret ]          128 bytes
@@ -17,8 +17,8 @@ namespace ringsmith::nccl {
 
 [[nodiscard]] ncclUniqueId make_id();
 
-// Collective over the ranks. Throws Refusal if the id was not made by make_id(), or if its store is
-// gone. Otherwise throws the errors of StoreBootstrap.
+// Collective over the ranks. Throws Refusal if the id was not made by make_id() or its store is
+// gone, and the errors of StoreBootstrap.
 [[nodiscard]] std::shared_ptr<comm::Bootstrap> join(const ncclUniqueId& id, int rank, int world,
                                                     std::chrono::milliseconds timeout);
 

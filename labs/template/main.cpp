@@ -29,7 +29,7 @@ class Net : public Module {
   Linear out_{16 * 12 * 12, 10};
 };
 
-// Model, optimizer and number of finished epochs, in one file that is complete or absent.
+// Model, optimizer and number of finished epochs. The file is complete or absent.
 constexpr const char* kCheckpoint = "checkpoint.safetensors";
 
 void save(const Module& model, const Optimizer& optimizer, int epochs) {
@@ -49,7 +49,7 @@ int load(Module& model, Optimizer& optimizer) {
   return std::stoi(checkpoint.metadata.at("epochs"));
 }
 
-// Returns the share of images that are classified correctly. Each image is tested by one rank.
+// The share of images that are classified correctly. Each image is tested by one rank.
 double accuracy(Module& model, const Dataset& images, comm::ProcessGroup& group) {
   const NoGradGuard no_grad;
   const EvalGuard evaluating(model);

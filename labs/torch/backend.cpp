@@ -38,7 +38,7 @@ comm::ReduceOp operation_of(const char* call, const c10d::ReduceOp& op) {
   }
 }
 
-// Refuses types without sums, and AVG of integers, in the call itself, on the rank that made it.
+// Refuses types without sums, and AVG of integers, on the rank that made the call.
 void check_reducible(const char* call, const at::Tensor& tensor, comm::ReduceOp op) {
   const at::ScalarType type = tensor.scalar_type();
   if (at::isComplexType(type) || at::isQIntType(type))
@@ -73,7 +73,6 @@ void check_root(const char* call, std::int64_t root, int size) {
                      " is not a rank of this group of " + std::to_string(size));
 }
 
-// Checks that each part has the type and size of `like`.
 void check_parts(const char* call, const std::vector<at::Tensor>& parts, const at::Tensor& like,
                  bool written) {
   for (const at::Tensor& part : parts) {
@@ -87,7 +86,6 @@ std::size_t sum_of(const std::vector<std::int64_t>& sizes) {
   return static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
 }
 
-// Splits a tensor's rows into one view per rank, by these sizes.
 std::vector<at::Tensor> cut(const char* call, const at::Tensor& tensor,
                             const std::vector<std::int64_t>& sizes, int ranks) {
   const auto world = static_cast<std::size_t>(ranks);
@@ -116,8 +114,7 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
           options)),
       jobs_(std::make_shared<Jobs>([group = group_](bool hold) { group->hold_core(hold); })) {}
 
-// Python may drop the last reference while holding the GIL. The callbacks of the last jobs may need
-// the GIL, so it is released while the jobs end.
+// Python may drop the last reference with the GIL held, but the last jobs' callbacks may need it.
 Backend::~Backend() {
   ending_ = true;
   const bool with_gil = Py_IsInitialized() != 0 && PyGILState_Check() != 0;
@@ -180,8 +177,7 @@ Backend::Pending Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   });
 }
 
-// Calls one all_reduce for all tensors, which are copied next to each other into communication
-// memory.
+// One all_reduce for all tensors, which are copied next to each other into communication memory.
 Backend::Pending Backend::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
   return with_python_errors([&] {
@@ -276,7 +272,7 @@ Backend::Pending Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
   });
 }
 
-// outputs[rank][tensor]. Calls one all_gather for all tensors.
+// outputs[rank][tensor]. One all_gather for all tensors.
 Backend::Pending Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions&) {
   return with_python_errors([&] {
@@ -486,7 +482,7 @@ Backend::Pending Backend::exchange(const char* title, OpType type, Tensors outpu
 }
 
 // Every rank tells each other rank how many bytes it will send to that rank, and the length of its
-// own longest part. All parts are then padded to the longest part of all ranks.
+// own longest part. So every rank can pad all parts to the longest part of any rank.
 void Backend::exchange_now(const Tensors& outputs, const Tensors& inputs, comm::Site site) {
   const std::size_t world = inputs.size();
   std::vector<std::int64_t> sent(2 * world), told(2 * world);
@@ -564,7 +560,7 @@ Backend::Pending Backend::message(Tensors& tensors, int peer, int tag, bool out)
   });
 }
 
-// Returns the group of two ranks in which `from` sends to `to`: they are its ranks 0 and 1.
+// Returns the group of the two ranks: `from` is its rank 0 and `to` its rank 1.
 std::shared_ptr<comm::ProcessGroup> Backend::connect(int from, int to) {
   const bool sends = getRank() == from;
   const int peer = sends ? to : from;

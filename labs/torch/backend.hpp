@@ -1,4 +1,4 @@
-// PyTorch's `ringsmith` backend: implements torch.distributed's calls with the runtime's group.
+// PyTorch's `ringsmith` backend: torch.distributed's calls on the runtime's group.
 //
 // | PyTorch                              | here                                                   |
 // |--------------------------------------|--------------------------------------------------------|
@@ -12,8 +12,8 @@
 // | send, recv                           | messages.hpp                                           |
 // | barrier                              | the runtime's                                          |
 //
-// Calls are asynchronous (jobs.hpp). Arguments are checked in the call, on the rank that made the
-// mistake; wait() or the future reports errors that only appear between ranks.
+// Calls are asynchronous (jobs.hpp). The call itself checks its arguments, on the rank that made
+// the mistake; wait() or the future reports errors that only appear between ranks.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -36,7 +36,7 @@
 
 namespace ringsmith::pytorch {
 
-// Since 2.0 a plug-in is a Backend; a ProcessGroup has one for each kind of device.
+// Since PyTorch 2.0 a plug-in is a Backend; a ProcessGroup has a Backend for each kind of device.
 #if TORCH_VERSION_MAJOR >= 2
 using PluginBase = c10d::Backend;
 #else
@@ -49,8 +49,8 @@ class Backend final : public PluginBase {
   using Tensors = std::vector<at::Tensor>;
   using Lists = std::vector<Tensors>;
 
-  // Collective. The members' first exchange uses the store. scope: text for errors, "in the group
-  // of ranks 0, 2"; empty for all ranks of the job.
+  // Collective. The members' first exchange uses the store. scope: for errors, "in the group of
+  // ranks 0, 2"; empty for all ranks of the job.
   Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
           const comm::GroupOptions& options, const std::string& scope);
   ~Backend() override;
@@ -84,24 +84,21 @@ class Backend final : public PluginBase {
   Pending recvAnysource(Tensors& tensors, int tag) override;
   Pending barrier(const c10d::BarrierOptions& options) override;
 
-  // Returns the number of calls so far. PyTorch compares it across ranks to find a rank that is
-  // behind.
+  // PyTorch compares the number of calls to find a rank that is behind.
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return calls_; }
 
-  // Aborts all operations in flight, here and on the other ranks, with Aborted.
+  // Aborts all operations in flight, on all ranks, with Aborted.
   void abort_group(comm::Site site) { group_->abort(site); }
-  // Returns memory from which the other ranks of this host reduce directly. The result keeps the
-  // memory alive.
+  // Memory from which the other ranks of this host reduce directly; the result owns it.
   [[nodiscard]] std::shared_ptr<comm::CommMemory> allocate(std::size_t bytes) const {
     return group_->allocate(Bytes(bytes));
   }
   [[nodiscard]] std::vector<std::string> facts() const;
 
  private:
-  // Queues a call. body: runs when the call's turn arrives.
+  // body runs when the call's turn arrives.
   Pending submit(c10d::OpType type, const char* title, Tensors results, std::function<void()> body);
-  // Returns communication memory for the call that runs. The content is undefined.
   std::byte* scratch(std::size_t bytes);
   Pending exchange(const char* title, c10d::OpType type, Tensors outputs, Tensors inputs,
                    Tensors results);
@@ -122,8 +119,8 @@ class Backend final : public PluginBase {
   std::map<int, std::unique_ptr<Incoming>> incoming_;
 };
 
-// Returns the line of the Python program that made the current call: the innermost line that is
-// neither PyTorch's nor ours. Takes the GIL; returns no place without an interpreter.
+// The innermost line of the Python program, neither PyTorch's nor ours, that made the current call.
+// Takes the GIL; empty without an interpreter.
 [[nodiscard]] comm::Site python_site();
 // Files below these folders do not count as the user's program.
 void set_library_folders(std::vector<std::string> folders);

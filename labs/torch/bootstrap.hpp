@@ -1,10 +1,10 @@
-// How the ranks of a PyTorch group find each other: through the store that PyTorch has already
-// opened for them (TCPStore, FileStore, ...), so there is no second rendezvous, port or secret.
+// How the ranks of a PyTorch group find each other: through PyTorch's store (TCPStore, FileStore,
+// ...), without a second rendezvous, port or secret.
 //
 //     rank r   set PREFIX/round/r = its record     then poll until all ranks' records are there
 //
-// It polls because a wait with a time limit would leave an answer in flight in PyTorch 1.13's
-// TCPStore, which the next request would take for its own.
+// StoreMeeting polls, because a wait with a time limit would leave a reply in flight in PyTorch
+// 1.13's TCPStore, and the next request would receive that reply.
 #pragma once
 
 #include <chrono>
@@ -27,8 +27,7 @@ class StoreMeeting : public comm::Bootstrap {
     // For errors: the number by which to name each rank, if it is not the rank itself.
     std::vector<int> names = {};
   };
-  // Returns the reason why a rank will never arrive, or "" if none is known. Called while waiting
-  // for the rank.
+  // Returns the reason why a rank will never arrive, or "". Called while waiting for the rank.
   using Lost = std::function<std::string(int rank)>;
 
   StoreMeeting(c10::intrusive_ptr<c10d::Store> store, Place place, Lost lost = nullptr)
@@ -37,7 +36,7 @@ class StoreMeeting : public comm::Bootstrap {
   [[nodiscard]] int rank() const override { return place_.rank; }
   [[nodiscard]] int size() const override { return place_.size; }
   [[nodiscard]] std::string scope() const override { return place_.scope; }
-  // Throws TimeoutError, naming the ranks that did not arrive, or PeerLost for a rank that cannot
+  // Throws TimeoutError naming the ranks that did not arrive, or PeerLost for a rank that cannot
   // arrive any more.
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override;
 

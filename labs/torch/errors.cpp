@@ -7,8 +7,7 @@ namespace ringsmith::pytorch {
 
 namespace {
 
-// The classes given to set_error_classes(). Never released, because an error may be thrown while
-// the interpreter shuts down.
+// Never released, because an error may be thrown while the interpreter shuts down.
 struct Classes {
   PyObject* error = PyExc_RuntimeError;
   PyObject* usage = PyExc_ValueError;

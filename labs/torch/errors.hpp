@@ -1,11 +1,11 @@
-// Errors of the runtime as Python exceptions, on both paths out of PyTorch:
+// The runtime's errors as Python exceptions, on both paths out of PyTorch:
 //
 //     work.wait()       pybind11 calls the translators that modules have registered
 //     loss.backward()   PyTorch's autograd engine turns a torch::PyTorchError into the Python type
 //                       that it names, and any other exception into a RuntimeError
 //
 // Every ringsmith::Error leaves as a PythonError, so that `except ringsmith_torch.PeerLost` works
-// on both.
+// on both paths.
 #pragma once
 
 #include <exception>
@@ -16,8 +16,7 @@
 
 namespace ringsmith::pytorch {
 
-// Sets the Python classes (package/errors.py), keyed by the names of the C++ classes. Requires the
-// GIL.
+// Sets the Python classes (package/errors.py), keyed by the C++ classes' names. Requires the GIL.
 void set_error_classes(const pybind11::dict& classes);
 
 class PythonError : public torch::PyTorchError {
@@ -27,17 +26,16 @@ class PythonError : public torch::PyTorchError {
   PyObject* python_type() override { return type_; }
 
  private:
-  PyObject* type_;  // lives as long as the module
+  PyObject* type_;  // borrowed; the classes are never released
 };
 
-// Returns the Where of an error that a rank detected, alone or in an operation with a peer.
+// The Where of an error that a rank detected, alone or with a peer.
 [[nodiscard]] Where seen_by(int rank, int peer = -1);
 
-// Returns the exception that is being handled, in the form in which it may leave to PyTorch: a
-// ringsmith::Error as a PythonError, any other unchanged.
+// Returns the exception being handled, as it may leave to PyTorch: a ringsmith::Error as a
+// PythonError, any other unchanged.
 [[nodiscard]] std::exception_ptr current_as_python_error(const std::string& context = "");
 
-// Returns f(); converts its errors to Python exceptions.
 template <class F>
 decltype(auto) with_python_errors(F&& f) {
   try {
@@ -47,7 +45,7 @@ decltype(auto) with_python_errors(F&& f) {
   }
 }
 
-// Makes pybind11 convert a thrown PythonError to the exception that it names. Call once, at import.
+// Makes pybind11 convert a thrown PythonError. Call once, at import.
 void register_translator();
 
 }  // namespace ringsmith::pytorch

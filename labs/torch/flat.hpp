@@ -1,4 +1,4 @@
-// A tensor in the form that the runtime needs: contiguous, aligned, of a type that it knows.
+// A tensor as the runtime needs it: contiguous, aligned, of a type that it knows.
 //
 //     contiguous, aligned            the tensor's own memory
 //     strided, misaligned            a copy replaces it during the call, and is written back
@@ -14,8 +14,8 @@
 
 namespace ringsmith::pytorch {
 
-// Throws UsageError, naming the call and the reason, if the tensor cannot be used: it is on another
-// device, sparse or undefined, or it is written and several of its elements share memory.
+// Throws UsageError, naming the call and the reason, if the tensor is on another device, sparse or
+// undefined, or if it is written and several of its elements share memory.
 void check_tensor(const char* call, const at::Tensor& tensor, bool written);
 void check_same_type(const char* call, const at::Tensor& one, const at::Tensor& other);
 void check_same_size(const char* call, const at::Tensor& one, const at::Tensor& other);
@@ -23,12 +23,11 @@ void check_same_size(const char* call, const at::Tensor& one, const at::Tensor& 
 class Flat {
  public:
   enum class For { moving, reducing };
-  // Construct it when the call runs, because a copy has the values of that moment. Throws
-  // UsageError if the type cannot be reduced and the purpose is `reducing`.
+  // Construct a Flat when the call runs, because a copy has the values of that moment. Throws
+  // UsageError if the purpose is `reducing` and the type cannot be reduced.
   explicit Flat(const at::Tensor& tensor, For purpose = For::moving);
 
   [[nodiscard]] comm::Buffer buffer(comm::Site site) const;
-  // Returns the operation to use for elements of this type.
   [[nodiscard]] comm::ReduceOp operation(comm::ReduceOp op) const;
   // If a copy replaces the tensor, writes it back.
   void give_back();
@@ -39,11 +38,11 @@ class Flat {
   std::size_t count_ = 0;  // elements of type_
 };
 
-// Returns a buffer for `parts` tensors like this one, stored one after the other. For moving only.
+// A buffer for `parts` tensors like this one, stored one after the other. For moving only.
 [[nodiscard]] comm::Buffer buffer_like(const at::Tensor& like, std::byte* data, std::size_t parts,
                                        comm::Site site);
 
-// Copy between contiguous bytes and any tensor with the same number and type of elements.
+// Copy between contiguous bytes and a tensor with the same number and type of elements.
 void copy_out(const at::Tensor& from, std::byte* to);
 void copy_in(const std::byte* from, const at::Tensor& to);
 

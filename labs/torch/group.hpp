@@ -1,5 +1,5 @@
-// The runtime's group under a PyTorch group, with two additions that PyTorch needs: it lets a call
-// on a separate thread hold its core, and it tells whether a rank is known to be gone.
+// The runtime's group under a PyTorch group. It lets a call on a separate thread hold its core, and
+// tells whether a rank is known to be gone.
 #pragma once
 
 #include <atomic>
@@ -16,13 +16,12 @@ class Group : public comm::CpuProcessGroup {
   using CpuProcessGroup::CpuProcessGroup;
 
   // hold: true if a caller waits for the current call or the next one. Otherwise the call's thread
-  // yields its core to the training. May be called by any thread.
+  // yields its core to the training. Thread-safe.
   void hold_core(bool hold) {
     holds_.store(hold, std::memory_order_relaxed);
     peers_.waiter().hold_core(hold);
   }
-  // Returns the reason why the rank is lost, or "" while it is alive. May be called while a call
-  // runs.
+  // The reason why the rank is lost, or "" while it is alive. May be called while a call runs.
   [[nodiscard]] std::string loss_of(int rank) const {
     return peers_.segments().is_gone(rank)
                ? "rank " + std::to_string(rank) + " is gone: its process has died"

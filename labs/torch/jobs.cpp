@@ -35,7 +35,7 @@ void Job::run() {
   body_ = nullptr;  // releases the tensors that it holds
 }
 
-// Completes the future first, because a caller that returns from wait() may ask it for its value.
+// The future is first, because a caller that returns from wait() may ask it for its value.
 void Job::tell() {
   if (error_)
     future_->setError(error_);
@@ -73,7 +73,7 @@ void Jobs::push(const c10::intrusive_ptr<Job>& job) {
   call_a_thread();
 }
 
-// Wakes or starts a thread for the next job, unless a thread runs one. Requires the lock.
+// Wakes or starts a thread for the next job, unless one is running. Requires the lock.
 void Jobs::call_a_thread() {
   if (jobs_.empty() || running_) return;
   if (idle_ > 0) return due_.notify_one();
@@ -118,7 +118,7 @@ void Jobs::work() {
     --idle_;
     if (jobs_.empty()) break;
     run_front(lock, false);
-    if (idle_ >= kMostIdle) break;  // other threads have become idle meanwhile
+    if (idle_ >= kMostIdle) break;  // enough other threads are idle by now
     ++idle_;
   }
   --threads_;
@@ -129,8 +129,8 @@ void Jobs::stop() {
   std::unique_lock lock(mutex_);
   stopping_ = true;
   due_.notify_all();
-  // stop() may run on a thread of this queue, because a future's callback may have held the last
-  // reference to the group. This thread cannot wait for itself.
+  // A future's callback, on a thread of this queue, may have dropped the last reference to the
+  // group. That thread cannot wait for itself.
   const int this_one = works_for == this ? 1 : 0;
   done_.wait(lock, [&] { return threads_ == this_one; });
 }

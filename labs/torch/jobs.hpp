@@ -7,12 +7,12 @@
 //     work.wait() ----'  runs pending jobs itself if no thread does: switching threads costs more
 //                        than a small collective
 //
-// The group's thread shares the cores with the training and yields while it waits for peers; if a
-// caller waits for the job, the thread may hold its core.
+// The group's thread yields its core to the training while it waits for peers, unless a caller
+// waits for the job.
 //
 // A callback of a future (`fut.then(...)`) may itself call a collective and wait for it, as
 // PyTorch's PowerSGD hook does. Therefore a thread gives up the turn before it completes a future,
-// and another thread takes the next job while the callbacks still run.
+// and another thread takes the next job while the callbacks run.
 #pragma once
 
 #include <condition_variable>
@@ -30,25 +30,24 @@ namespace ringsmith::pytorch {
 
 class Jobs;
 
-// One call in the form that PyTorch expects.
 class Job final : public c10d::Work {
  public:
-  // title: name of the call, for errors and PyTorch's profiler. results: the future's value.
+  // title: for errors and PyTorch's profiler. results: the future's value.
   Job(int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> results,
       std::function<void()> body);
 
-  // Blocks until the job is done, and throws its error. Throws TimeoutError after `timeout`;
-  // kNoTimeout leaves the deadline to the group.
+  // Throws the job's error, and TimeoutError after `timeout`; kNoTimeout leaves the deadline to the
+  // group.
   bool wait(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   std::vector<at::Tensor> result() override { return results_; }
-  // Completes a job that has no body, with this error or, if it is null, successfully.
+  // For a job without a body: completes it with this error, or successfully if it is null.
   void end(std::exception_ptr error);
 
  private:
   friend class Jobs;
-  void run();   // runs the body, once
-  void tell();  // completes the future and the work
+  void run();  // runs the body, once
+  void tell();
 
   const char* title_;
   std::vector<at::Tensor> results_;
@@ -60,7 +59,7 @@ class Job final : public c10d::Work {
 
 class Jobs : public std::enable_shared_from_this<Jobs> {
  public:
-  // hold_core(true): called when a caller waits for the running job; hold_core(false): when none
+  // Calls hold_core(true) when a caller waits for the running job, and hold_core(false) when none
   // does.
   explicit Jobs(std::function<void(bool)> hold_core) : hold_core_(std::move(hold_core)) {}
   Jobs(const Jobs&) = delete;
@@ -69,9 +68,9 @@ class Jobs : public std::enable_shared_from_this<Jobs> {
   ~Jobs() = default;
 
   void push(const c10::intrusive_ptr<Job>& job);
-  // Blocks until the job is done; runs pending jobs meanwhile.
+  // Runs pending jobs until this one is done.
   void help(Job& job);
-  // Runs the queued jobs, then ends the threads. No job may be pushed afterwards.
+  // Runs the queued jobs, and ends the threads. After that, no job may be pushed.
   void stop();
 
  private:

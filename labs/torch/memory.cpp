@@ -17,8 +17,8 @@ using Shared = std::shared_ptr<comm::CommMemory>;
 
 thread_local std::vector<c10::intrusive_ptr<Backend>> scopes;
 
-// The blocks held by tensors. Each lives as long as its tensor, even if the group is gone. They are
-// keyed by address, because PyTorch also allocates without a DataPtr (convolutions do).
+// The blocks held by tensors. Each lives as long as its tensor, even after the group. Keyed by
+// address, because PyTorch also allocates without a DataPtr (convolutions do).
 class Blocks {
  public:
   void* keep(Shared block) {
@@ -27,7 +27,6 @@ class Blocks {
     blocks_.emplace(data, std::move(block));
     return data;
   }
-  // Returns false if the block is not ours.
   bool drop(void* data) {
     Shared block;  // freed after the lock is released
     const std::lock_guard lock(mutex_);
@@ -44,7 +43,7 @@ class Blocks {
 };
 
 Blocks& blocks() {
-  // Never deleted, because tensors may be freed after all static objects.
+  // Never deleted: tensors may be freed after all static objects.
   static auto* const all = new Blocks;
   return *all;
 }
@@ -90,7 +89,7 @@ void open_shared_scope(c10::intrusive_ptr<Backend> group) {
   static std::once_flag once;
   std::call_once(once, [] {
     constexpr std::uint8_t kAnyPriority = 255;  // c10 keeps the allocator of higher priority
-    // Never deleted, because our memory may be freed after all static objects.
+    // Never deleted: our memory may be freed after all static objects.
     c10::SetCPUAllocator(new Allocator(c10::GetCPUAllocator()), kAnyPriority);
   });
   scopes.push_back(std::move(group));

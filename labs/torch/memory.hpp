@@ -1,11 +1,10 @@
 // Communication memory for PyTorch's tensors: the other ranks of a host reduce from it and write to
 // it directly, instead of through slots.
 //
-// PyTorch's DDP allocates its buckets itself, with at::empty(), and offers no hook for it. But
-// at::empty() uses the process's CPU allocator, which can be replaced. Within a shared scope, the
-// thread's allocations that are large enough come from the group's communication memory; all
-// others are unchanged. ringsmith_torch.DistributedDataParallel opens a scope around the two places
-// where buckets are made.
+// PyTorch's DDP allocates its buckets with at::empty(), which uses the process's CPU allocator.
+// This library replaces that allocator: within a shared scope, the thread's large allocations come
+// from the group's communication memory. ringsmith_torch.DistributedDataParallel opens a scope
+// around the two places where buckets are made.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -19,11 +18,10 @@ namespace ringsmith::pytorch {
 // works best with few blocks.
 constexpr std::size_t kLeastShared = std::size_t{16} << 10;  // bytes
 
-// Opens and closes a scope of the calling thread. Scopes nest.
+// Open and close a scope of the calling thread. Scopes nest.
 void open_shared_scope(c10::intrusive_ptr<Backend> group);
 void close_shared_scope();
 
-// Returns a contiguous tensor of zeros in the group's communication memory.
 [[nodiscard]] at::Tensor shared_zeros(const c10::intrusive_ptr<Backend>& group,
                                       const std::vector<std::int64_t>& sizes, at::ScalarType type);
 

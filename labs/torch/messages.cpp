@@ -13,7 +13,6 @@ namespace ringsmith::pytorch {
 
 namespace {
 
-// The ranks of a direction's group.
 constexpr int kSender = 0, kReceiver = 1;
 
 constexpr std::size_t kHeaderWords = 3;
@@ -28,13 +27,13 @@ std::string describe(std::int64_t type, std::int64_t bytes) {
   return std::to_string(bytes) + " bytes of " + at::toString(static_cast<at::ScalarType>(type));
 }
 
-// Returns " at train.py:12", or nothing.
+// " at train.py:12", or nothing.
 std::string place_of(comm::Site site) {
   const std::string text = comm::text_of(site);
   return text.empty() ? "" : " at " + text;
 }
 
-// Returns the reason why the message does not fit the tensor, or "" if it fits.
+// The reason why the message does not fit the tensor, or "".
 std::string misfit(const Message& wanted, std::int64_t type, std::int64_t bytes) {
   const auto mine = static_cast<std::int64_t>(wanted.tensor.scalar_type());
   const auto room = static_cast<std::int64_t>(wanted.tensor.nbytes());
@@ -147,7 +146,7 @@ void Incoming::serve(Lock& lock) {
     Kept kept{header, std::vector<std::byte>(static_cast<std::size_t>(header.bytes))};
     if (header.bytes > 0) group().recv(bytes_at(kept.payload.data(), header.bytes, site), kSender);
     lock.lock();
-    // A recv() of this tag may have been posted meanwhile; serve it now.
+    // A recv() of this tag may have been posted while the payload arrived. If so, serve it.
     const auto late = std::find_if(posted_.begin(), posted_.end(),
                                    [&](const Message& m) { return m.tag == header.tag; });
     kept_[header.tag].push_back(std::move(kept));
@@ -171,7 +170,7 @@ void Incoming::serve(Lock& lock) {
   lock.lock();
 }
 
-// Receives the payload into the tensor; discards a payload that does not fit.
+// Receives the payload into the message's tensor, or discards a payload that does not fit.
 void Incoming::receive(Message& message, const Header& header) {
   if (header.bytes == 0) return;
   const bool fits = misfit(message, header.type, header.bytes).empty();

@@ -1,9 +1,9 @@
-// send and recv with PyTorch's semantics: any order, any number in flight, matched by tag.
+// send and recv as in PyTorch: any order, any number in flight, matched by tag.
 //
-// The runtime's groups run one call at a time, which is right for collectives. But two ranks that
-// both send first would wait for each other forever, and so would a receiver that takes tag 2
-// before tag 1. Therefore each direction between two ranks has its own group of the two, made at
-// the first use, and its own thread:
+// The runtime's groups run one call at a time. With only one group, two ranks that both send first
+// would wait for each other forever, and a receiver that takes tag 2 before tag 1 would also wait
+// forever. Therefore each direction between two ranks has its own group of the two, made at the
+// first use, and its own thread:
 //
 //     rank 0   outgoing to 1  [ header | payload ][ header | payload ] ...  --> incoming from 0
 //     rank 1   matches each header with a recv() of that tag, or keeps the message until there is
@@ -29,8 +29,7 @@
 
 namespace ringsmith::pytorch {
 
-// A tensor to send, or to receive into. done(error) is called once, by post() or on the thread that
-// serves the direction; nullptr means success.
+// done(error) is called once, by post() or on the direction's thread; nullptr means success.
 struct Message {
   at::Tensor tensor;
   int tag = 0;
@@ -38,12 +37,12 @@ struct Message {
   std::function<void(std::exception_ptr)> done;
 };
 
-// One rank's end of a direction between two ranks. The first use makes the connection, on the
-// direction's own thread, because it may have to wait for the other rank.
+// One rank's end of a direction between two ranks. The direction's thread makes the connection at
+// the first use, because it may have to wait for the other rank.
 class Direction {
  public:
   using Connect = std::function<std::shared_ptr<comm::ProcessGroup>()>;
-  // words: name for errors, "send to rank 2".
+  // words: for errors, "send to rank 2".
   Direction(std::string words, Connect connect)
       : words_(std::move(words)), connect_(std::move(connect)) {}
   Direction(const Direction&) = delete;
@@ -51,14 +50,14 @@ class Direction {
   virtual ~Direction() = default;  // stop() must have been called
 
   void post(Message message);
-  // Finishes the posted messages and ends the thread. A recv() whose message has not arrived yet
-  // fails with Aborted. No message may be posted afterwards.
+  // Ends the thread after the posted messages. A recv() whose message has not arrived fails with
+  // Aborted. No message may be posted afterwards.
   void stop();
 
  protected:
   using Lock = std::unique_lock<std::mutex>;
-  // Completes a message that need not wait for its turn, releases the lock and returns true;
-  // otherwise returns false.
+  // If the message need not wait for its turn, releases the lock, completes the message and returns
+  // true.
   virtual bool take_at_once(Message& /*message*/, Lock& /*lock*/) { return false; }
   // Processes the next message. Called with the lock, and releases it while it works. Throws if the
   // connection is broken.

@@ -1,5 +1,5 @@
-// The Python module ringsmith_torch._C, with which package/__init__.py implements the "ringsmith"
-// backend for PyTorch.
+// The Python module ringsmith_torch._C, on which package/__init__.py builds the "ringsmith"
+// backend.
 #include <torch/csrc/utils/pybind.h>
 // Must follow PyTorch's own header.
 #include <pybind11/chrono.h>

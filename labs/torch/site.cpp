@@ -25,7 +25,7 @@ bool is_library(std::string_view file) {
                      [&](const std::string& folder) { return file.starts_with(folder); });
 }
 
-// Interns file names, because a Site stores only a pointer. Few files of a program make calls.
+// Interned, because a Site stores only a pointer.
 const char* kept(const std::string& file) {
   static auto* const files = new std::set<std::string>;  // outlives every group
   return files->insert(file).first->c_str();

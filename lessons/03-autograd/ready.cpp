@@ -1,4 +1,4 @@
-// ready: when is the gradient of each layer complete? Six layers, a hook on each weight.
+// ready: the time when the gradient of each layer is complete. Six layers, a hook on each weight.
 #include <algorithm>
 #include <cstdio>
 #include <ctime>

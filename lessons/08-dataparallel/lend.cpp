@@ -72,7 +72,7 @@ void rows() {
   }
 }
 
-// Three forwards without training, then a change of w and one more forward.
+// Three forward passes without training, then a change of w and one more forward pass.
 void forwards() {
   Scale model;
   DataParallel parallel = on_three(model);

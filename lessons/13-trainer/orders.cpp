@@ -1,4 +1,4 @@
-// orders: one small training on two ranks, first correct and then with one mistake at a time,
+// orders: one small training run on two ranks, first correct and then with one mistake at a time,
 // compared with one process. A model of two weights, momentum, eight samples, batches of four.
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 // rings right|left|mask WORLD: the steps of a ring all-reduce as text, for train_gpt --schedule.
-// right and left are the directions of correct rings; mask is a mistake that works with 2 and 4
-// ranks.
+// right and left are the directions of correct rings; mask is a mistake that works only if WORLD is
+// a power of two.
 #include <cstdio>
 #include <cstdlib>
 #include <string>

@@ -1,6 +1,5 @@
-// training: lesson 04's points and circle, trained in 16 bits in several ways. Which roundings
-// does training survive? With the argument gradients: the number of gradients of each power of
-// two.
+// training: lesson 04's points and circle, trained in 16 bits in several ways. With the argument
+// gradients: the number of gradients of each power of two.
 #include <cmath>
 #include <cstdio>
 #include <map>

@@ -1,5 +1,5 @@
 // forgot: a training run is saved after 30 of 60 steps, and continues in a new program from a
-// checkpoint of which one part is not restored. It still learns; it is a different run.
+// checkpoint of which one part is not restored. It still learns, but it is a different run.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

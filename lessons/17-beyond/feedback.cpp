@@ -1,4 +1,4 @@
-// feedback: only some of the gradients travel. What happens to the others?
+// feedback: the ranks send only some of the gradients, and drop or keep the others.
 //
 //   lesson17_feedback hand      two ranks, two parameters, one of them travels
 //   lesson17_feedback           lesson 04's points on three ranks, 4 of 82 gradients travel

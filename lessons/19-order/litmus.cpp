@@ -86,7 +86,7 @@ Program plain_data(Orders o) {
             }}}};
 }
 
-// Store buffering: each thread rings the other's bell, and then looks at its own.
+// Store buffering: each thread stores to the other's bell, and then loads its own.
 Program sb(Orders o) {
   struct State {
     atomic<int> bell[2]{{"bell 0", 0}, {"bell 1", 0}};
@@ -125,7 +125,7 @@ Program bells(Orders o) {
             }}}};
 }
 
-// Load buffering: each thread answers a letter that has not been written.
+// Load buffering: each thread loads its own letter, and then stores to the other's.
 Program lb(Orders o) {
   struct State {
     atomic<int> letter[2]{{"letter 0", 0}, {"letter 1", 0}};

@@ -241,7 +241,7 @@ class Ring {
   Ring(SharedMemory& shared, int rank, int world) : shared_(shared), rank_(rank), world_(world) {}
   int training_step = 0;  // for errors
 
-  // Replaces the bucket by its mean over the ranks. All ranks make the same calls in one order.
+  // Replaces the bucket with its mean over the ranks. All ranks make the same calls in one order.
   void all_reduce(const Bucket& bucket) {
     const int previous = (rank_ + world_ - 1) % world_, next = (rank_ + 1) % world_;
     float* mine = &shared_.ranks[rank_].gradients[bucket.first];

@@ -18,7 +18,7 @@ namespace ringsmith {
 
 namespace {
 
-// The inverse of a smaller scale would overflow or come close to it.
+// The inverse of a smaller scale would overflow, or nearly so.
 constexpr double kLeast = std::numeric_limits<float>::min();
 constexpr double kMost = std::numeric_limits<float>::max();
 
@@ -40,8 +40,7 @@ void check_scaler_options(const GradScalerOptions& o) {
     fail("growth_interval must be at least 1 step, got " + std::to_string(o.growth_interval));
 }
 
-// Multiplies the gradients by `inverse`. Returns true if one of them has an infinite or NaN
-// element.
+// Multiplies the gradients by `inverse`. Returns true if any element is infinite or NaN.
 bool unscale(const std::vector<Tensor>& gradients, float inverse) {
   std::map<int, Tensor> found;  // by device, -1 for the CPU
   for (const Tensor& grad : gradients) {

@@ -12,22 +12,20 @@
 //     scaler.update();                          S /= 2 after a skip; S *= 2 after 2000 steps in a
 //                                               row without a skip
 //
-// Rules, defaults and order of calls match torch.cuda.amp.GradScaler
-// (torch/cuda/amp/grad_scaler.py). bf16 has the range of f32 and needs no scaler.
+// Rules, defaults and order of calls match torch.cuda.amp.GradScaler. bf16 has the range of f32 and
+// needs no scaler.
 //
 // A skipped step has no effect: parameters, the optimizer's state, and the state of communication
-// hooks (PowerSGD's error, counters) are unchanged, and hooks learn the new scale
-// (GradBucket::loss_scale). The effects of forward remain, as in PyTorch: the batch and its random
-// numbers are consumed, and BatchNorm's running statistics include the batch, except in channels
-// where it was not finite (kernels/batchnorm.hpp).
+// hooks (PowerSGD's error, counters) are unchanged. The effects of forward remain, as in PyTorch:
+// the batch and its random numbers are consumed, and BatchNorm's running statistics include the
+// batch, except in channels where it was not finite (kernels/batchnorm.hpp).
 //
 // Ranks. All ranks must skip the same steps, or their parameters and scales diverge permanently.
-// With DistributedDataParallel this needs no communication: each rank inspects gradients that are
-// already reduced and have the same bits on every rank, and an inf or NaN of one rank makes every
-// sum inf or NaN, even if rounded to f16 or bf16. This holds only for gradients that all ranks
-// have. If ranks inspect different gradients (e.g. not reduced), pass an agreement to the scaler,
-// which costs one small all-reduce per step. ZeroRedundancyOptimizer inspects only its shard and
-// provides its own agreement.
+// With DistributedDataParallel this needs no communication: each rank inspects reduced gradients,
+// which have the same bits on every rank, and an inf or NaN of one rank makes the sum inf or NaN on
+// every rank. If ranks inspect different gradients (e.g. not reduced), pass an agreement to the
+// scaler, which costs one small all-reduce per step. ZeroRedundancyOptimizer inspects only its
+// shard and provides its own agreement.
 //
 //   GradScaler scaler({.any_rank = any_rank(group)});     // runtime/parallel/agreement.hpp
 #pragma once
@@ -58,7 +56,7 @@ class GradScaler {
  public:
   explicit GradScaler(GradScalerOptions options = {});  // UsageError outside of the ranges above
 
-  // Returns the loss times the scale, in f32 or wider so that an f16 loss cannot overflow.
+  // Returns the loss times the scale, in f32 or wider because an f16 loss could overflow.
   [[nodiscard]] Tensor scale(const Tensor& loss);
   // Divides the gradients, which must be f32 or f64, by the scale. Call it at most once per
   // optimizer between two updates.
@@ -68,16 +66,16 @@ class GradScaler {
   bool step(Optimizer& optimizer);
   // Call it at the end of a step, after step() of every optimizer. Throws Error if the scale falls
   // below 1.2e-38, where its inverse is about to overflow (PyTorch continues with NaN). Throws
-  // UsageError if neither unscale_() nor step() has been called since the last update, or if
-  // new_scale is out of range.
+  // UsageError if neither unscale_() nor step() has been called since the last update.
+  // update(new_scale) throws only UsageError, if new_scale is out of range.
   void update();
   void update(double new_scale);
 
   [[nodiscard]] double get_scale() const { return options_.enabled ? double{scale_} : 1.0; }
 
-  // The scale, the factors and the number of steps without inf or NaN that count towards the next
-  // growth. Empty if not enabled. If an entry is missing, unknown or wrong, load_state_dict throws
-  // a UsageError that names it, and changes nothing.
+  // The scale, the factors, the growth interval and the number of steps without inf or NaN that
+  // count towards the next growth. Empty if not enabled. If an entry is missing, unknown or wrong,
+  // load_state_dict throws a UsageError that names it, and changes nothing.
   [[nodiscard]] StateDict state_dict() const;
   void load_state_dict(const StateDict& state);
 

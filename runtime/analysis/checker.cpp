@@ -43,7 +43,7 @@ class Checker {
     findings_.push_back({fault, rank, step, std::move(reason)});
   }
 
-  // ---- 1 (numbers as in checker.hpp) ----
+  // ---- 1. shape (numbers as in checker.hpp) ----
   void shape() {
     if (schedule_.world < 1 || schedule_.steps.size() != at(schedule_.world))
       return add(Fault::shape, -1, -1,
@@ -115,7 +115,7 @@ class Checker {
           "elements " + number(end) + " to " + number(schedule_.count - 1) + " are in no chunk");
   }
 
-  // ---- 2 ----
+  // ---- 2. messages ----
   struct ChunkEnd {
     int step, chunk;
     int of;  // number of chunks in its message
@@ -161,7 +161,7 @@ class Checker {
     return chunks == 1 ? "" : " in a message of " + number(chunks) + " chunks";
   }
 
-  // ---- 3 ----
+  // ---- 3. progress ----
   void progress() {
     for (const LinkModel& wires : options_.wires) {
       const std::vector<Blocked> blocked = interpret(schedule_, wires);
@@ -173,7 +173,7 @@ class Checker {
     }
   }
 
-  // Follows the chain of waits from a blocked rank until a rank repeats, which closes the cycle.
+  // Follows the waits from a blocked rank until a rank repeats.
   static std::string circle(const std::vector<Blocked>& blocked) {
     const auto find = [&](int rank) {
       return std::find_if(blocked.begin(), blocked.end(),
@@ -198,7 +198,7 @@ class Checker {
     return out;
   }
 
-  // ---- 4 ----
+  // ---- 4. values ----
   void values() {
     Contributions contributions(schedule_);
     (void)interpret(schedule_, {}, contributions);
@@ -251,7 +251,7 @@ class Checker {
     add(Fault::missing, rank, step, reason);
   }
 
-  // ---- 5 ----
+  // ---- 5. cost ----
   void cost() {
     const auto promised = promised_cost(schedule_);
     if (!promised) return;
@@ -298,7 +298,7 @@ std::vector<Violation> check(const Schedule& schedule, const CheckOptions& optio
 
 namespace {
 
-// Adds the elements sent if every rank r sends the whole buffer except chunk r + shift.
+// Every rank r sends the whole buffer except chunk r + shift.
 void add_all_but_one(std::vector<std::size_t>& sent, const Schedule& schedule, int shift) {
   for (int rank = 0; rank < schedule.world; ++rank)
     sent[static_cast<std::size_t>(rank)] +=
@@ -306,7 +306,7 @@ void add_all_but_one(std::vector<std::size_t>& sent, const Schedule& schedule, i
         schedule.chunks.at(static_cast<std::size_t>(wrap(rank + shift, schedule.world))).count;
 }
 
-// Adds the elements sent if every rank sends its own chunk to every other rank.
+// Every rank sends its own chunk to every other rank.
 void add_own_to_all(std::vector<std::size_t>& sent, const Schedule& schedule) {
   for (std::size_t rank = 0; rank < sent.size(); ++rank)
     sent[rank] += (sent.size() - 1) * schedule.chunks.at(rank).count;
@@ -321,8 +321,8 @@ Promise from(int steps, const std::vector<std::size_t>& sent) {
   return promise;
 }
 
-// Returns the cost by the table in hierarchical.hpp, plus that of the ranks beyond the first m of
-// their node, each of which moves the whole buffer once in each direction.
+// The cost by the table in hierarchical.hpp. In addition, each rank beyond the first m of its node
+// (m: size of the smallest node) sends the whole buffer once and receives it once.
 Promise hierarchical_cost(const Schedule& schedule) {
   const auto nodes = ranks_of_nodes(schedule.node_of, schedule.world);
   const int n = static_cast<int>(nodes.size());

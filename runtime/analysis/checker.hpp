@@ -9,8 +9,7 @@
 // 5. cost        steps and bytes agree with the algorithm's table (built-in algorithms only)
 //
 // Each part relies on the parts before it, so checking stops after the first part that finds a
-// fault. The proof holds for all inputs and all timings, because all maximal runs end in the same
-// state, and because values are lists of contributions (interpreter.hpp explains both).
+// fault. The proof holds for all inputs and all timings (interpreter.hpp explains why).
 #pragma once
 
 #include <optional>
@@ -58,8 +57,8 @@ struct CheckOptions {
 [[nodiscard]] std::vector<Violation> check(const Schedule& schedule,
                                            const CheckOptions& options = {});
 
-// The cost of a built-in algorithm according to the formulas in the generators' headers. Computed
-// without looking at any step, so that the checker can compare the steps with it.
+// The cost of a built-in algorithm by the formulas in the generators' headers, computed without
+// looking at any step, so that the checker can compare the steps with it.
 struct Promise {
   int steps = 0;            // of the rank that has the most
   std::size_t busiest = 0;  // elements sent by the rank that sends the most
@@ -70,7 +69,7 @@ struct Promise {
 // Returns nothing for an algorithm that is not in select.hpp's table, such as a student's own.
 [[nodiscard]] std::optional<Promise> promised_cost(const Schedule& schedule);
 
-// Returns the same figures as promised_cost(), counted from the steps.
+// Returns the figures of promised_cost(), but counted from the steps.
 [[nodiscard]] Promise counted_cost(const Schedule& schedule);
 
 }  // namespace ringsmith::comm

@@ -86,8 +86,7 @@ std::vector<SizedChoice> fastest_by_size(const CostModel& model, int world,
   for (std::size_t bytes = kSmallest; bytes <= kLargest; bytes *= 4) {
     SizedChoice best;
     for (const Algorithm algorithm : choosable_algorithms()) {
-      // Skips hierarchical if there is one node, or one rank per node: it is then the same as
-      // another algorithm.
+      // With one node, or one rank per node, hierarchical is the same as another algorithm.
       if (algorithm == Algorithm::hierarchical &&
           (nodes.size() == 1 || nodes.size() == node_of.size()))
         continue;

@@ -14,7 +14,7 @@
 namespace ringsmith::comm {
 
 // Seconds per byte as a function of the working set in bytes: interpolated linearly between the
-// given points on a logarithmic axis of sizes, and constant beyond the first and the last.
+// given points on a logarithmic axis of sizes, and constant outside of them.
 class Rate {
  public:
   struct Point {
@@ -35,8 +35,8 @@ class Rate {
 };
 
 struct CostModel {
-  // The links between nodes if one rank per node sends. Only set if they differ from the links
-  // within a node.
+  // The links between nodes if one rank per node sends; not set if they equal the links within a
+  // node.
   struct Wire {
     double alpha = 0;
     Rate beta;
@@ -48,15 +48,15 @@ struct CostModel {
   Rate gamma;           // for bytes reduced
   std::optional<Wire> wire;
 
-  // Returns the links and constants for one buffer size. working_set: bytes that all ranks of a
-  // node touch. node_of: the node of each rank, as in schedule.hpp; senders: number of ranks of a
-  // node that share its link to other nodes. Both matter only if the model has a `wire`.
+  // The links and constants for one buffer size. working_set: bytes that all ranks of a node touch.
+  // node_of: the node of each rank, as in schedule.hpp; senders: number of ranks of a node that
+  // share its link to other nodes. Both matter only if the model has a `wire`.
   [[nodiscard]] Network network(double working_set, const std::vector<int>& node_of = {},
                                 int senders = 1) const;
 };
 
-// How often each constant enters the time of a schedule on uniform links. Each factor is the time
-// of a simulation with that constant set to 1, the others set to 0, and elements of one byte.
+// How often each constant enters the time of a schedule on uniform links: the simulated time with
+// that constant set to 1, the other constants to 0, and elements of one byte.
 struct CostShape {
   double steps = 0;    // times alpha
   double moved = 0;    // bytes, times beta
@@ -64,27 +64,25 @@ struct CostShape {
 };
 [[nodiscard]] CostShape shape_of(const Schedule& schedule);
 
-// Returns the predicted time in seconds, for elements of one byte. The schedule's node_of assigns
-// the ranks to nodes, and the working set is the size of the buffer.
+// Predicted time in seconds, for elements of one byte. The schedule's node_of assigns the ranks to
+// nodes; the working set is the size of the buffer.
 [[nodiscard]] double predicted_time(const CostModel& model, const Schedule& schedule);
 
-// Return the textbook times in seconds, for uniform links and chunks of equal size; simulate()
-// returns the same times. `bytes` is the length of the buffer. ring_half_time is the time of a
-// reduce-scatter, and tree_time is the time of a reduce. With gamma = 0, they are the times of an
-// all-gather and of a broadcast.
+// The textbook times in seconds, for uniform links and chunks of equal size; simulate() returns the
+// same. `bytes` is the length of the buffer. ring_half_time: a reduce-scatter; tree_time: a reduce.
+// With gamma = 0: an all-gather, a broadcast.
 [[nodiscard]] double ring_all_reduce_time(int world, double bytes, Link link, double gamma);
 [[nodiscard]] double ring_half_time(int world, double bytes, Link link, double gamma);
 [[nodiscard]] double tree_time(int world, double bytes, Link link, double gamma);
 
 // Finds the fastest all-reduce for each size with the cost model. Latency decides for small
-// messages, and bytes on the slowest link decide for large ones; the crossover depends on the
-// machine.
+// messages, bytes on the slowest link for large ones.
 //
 //     4 nodes of 8      double_tree            | halving_doubling      | hierarchical
 //                       few steps              | few steps, few bytes  | fewest bytes on slow links
 //                       ----------------------------------------------------------------> bytes
 //
-// The choice changes the order of additions and therefore the last bits of sums, so a group makes
+// The choice changes the order of additions and therefore the last bits of sums, so a group uses
 // this choice only on request.
 
 struct SizedChoice {
@@ -94,17 +92,16 @@ struct SizedChoice {
   bool operator==(const SizedChoice&) const = default;
 };
 
-// Returns the candidates: all algorithms that a group can be asked for (types/collective.hpp),
-// except automatic and the variants of ring.
+// The candidates: all algorithms that a group can be asked for (types/collective.hpp), except
+// automatic and the variants of ring.
 [[nodiscard]] const std::vector<Algorithm>& choosable_algorithms();
 
-// Returns the fastest algorithm for each range of sizes, in increasing order; adjacent ranges have
-// different algorithms. Sizes are tried in powers of four, from 256 bytes to 256 MiB. Requires
-// world >= 1.
+// The fastest algorithm for each range of sizes, in increasing order; adjacent ranges have
+// different algorithms. Tries powers of four from 256 bytes to 256 MiB. Requires world >= 1.
 [[nodiscard]] std::vector<SizedChoice> fastest_by_size(const CostModel& model, int world,
                                                        const std::vector<int>& node_of);
 
-// Returns the choice for one size. Throws UsageError if there are no choices.
+// Throws UsageError if there are no choices.
 [[nodiscard]] const SizedChoice& choice_for(const std::vector<SizedChoice>& choices, double bytes);
 
 }  // namespace ringsmith::comm

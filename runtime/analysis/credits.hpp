@@ -6,8 +6,8 @@
 //
 // The data dependencies alone often suffice: if the message that rank 1 receives at step 5 can only
 // be sent after rank 2's step 3, no extra wait is needed. This file follows these dependencies with
-// vector clocks (per rank: how many steps of each other rank are known to be finished) and lists
-// the writes that need a credit, that is, a wait until the reader has passed a given step.
+// vector clocks (per rank: how many steps of each other rank are known to be finished). It lists
+// the writes that need a credit: a wait until the reader has passed a given step.
 #pragma once
 
 #include "runtime/comm/schedule/schedule.hpp"
@@ -23,12 +23,12 @@ struct CreditWait {
 struct CreditReport {
   std::vector<CreditWait> waits;  // empty: the data dependencies suffice
   // Ranks that may finish while a peer still reads their buffer: the operation must end with a wait
-  // for the readers, otherwise the caller could overwrite bytes that are still being read.
+  // for the readers.
   std::vector<int> read_after_end;
 };
 
-// Checks one schedule, which must pass the checker. Empty messages order nothing. Steps are
-// numbered as in one_chunk_steps().
+// The schedule must pass the checker. Empty messages order nothing. Steps are numbered as in
+// one_chunk_steps().
 [[nodiscard]] CreditReport check_credits(const Schedule& schedule);
 
 }  // namespace ringsmith::comm

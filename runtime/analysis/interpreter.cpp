@@ -47,8 +47,8 @@ class Interpreter {
     return step < steps.size() ? &steps[step] : nullptr;
   }
 
-  // True if the rank is ready to receive from the sender. A receive may begin when the send part of
-  // its step is complete, or concurrently with it if messages are streamed.
+  // A receive may begin when the send part of its step is complete, or concurrently with that part
+  // if messages are streamed.
   bool waits_for(int rank, int sender) {
     const Step* step = current(rank);
     const StepProgress& state = at(rank);
@@ -63,7 +63,6 @@ class Interpreter {
     return static_cast<int>(queue.size()) < wires_.slots;
   }
 
-  // Performs the possible parts of the rank's current step. Returns true if there were any.
   bool advance(int rank) {
     const Step* step = current(rank);
     if (step == nullptr) return false;

@@ -1,10 +1,9 @@
-// Runs a schedule without data, and determines which ranks post, receive, and wait for which peers.
+// Runs a schedule without data: which ranks post and receive, and which peers they wait for.
 //
 // One run is enough. A rank's steps are fixed in advance, a receive names its peer, and a message
-// never disables a step that was possible before: executions are monotone. Therefore all maximal
-// executions perform the same steps and stop at the same place, regardless of the order in which
-// the ranks are served (they are Kahn process networks with bounded queues). If this run finishes,
-// every run finishes.
+// never disables a step that was possible before. Therefore all maximal executions perform the same
+// steps and stop at the same place, in whatever order the ranks are served (they are Kahn process
+// networks with bounded queues). If this run finishes, every run finishes.
 //
 //     rank 0   post ---message---> receive   rank 1        a connection holds at most k messages
 //              step 4              step 4                  that were posted and not yet received
@@ -19,15 +18,14 @@ namespace ringsmith::comm {
 // Capacity of a connection.
 struct LinkModel {
   static constexpr int kUnlimited = -1;
-  // Messages between one sender and one receiver. 0 is rendezvous: a send ends when its receiver
-  // has reached the matching receive.
+  // Number of messages that the connection from one sender to one receiver holds. 0 is rendezvous:
+  // a send ends when its receiver has reached the matching receive.
   int slots = kUnlimited;
-  // If there are no slots, the send and the receive of a step proceed concurrently, as they do when
-  // a message is larger than all slots together and moves in slices. The step ends when both end.
+  // The send and the receive of a step proceed concurrently, as for a message that is larger than
+  // all slots together and moves in slices. The step ends when both end.
   bool streamed = false;
 };
 
-// A rank that has not finished when no rank can advance.
 struct Blocked {
   int rank = 0;
   int step = 0;
@@ -35,22 +33,22 @@ struct Blocked {
   int peer = 0;          // the other end of that connection
 };
 
-// Is notified of every event of a run, in one of the possible orders.
+// Notified of every event of a run, in one of the possible orders.
 class Observer {
  public:
   virtual ~Observer() = default;
   virtual void posted(int /*rank*/, int /*step*/) {}
-  // The message that sender posted at sender_step arrives. For a local step sender == rank.
+  // The message that sender posted at sender_step arrives. A local step has sender == rank.
   virtual void received(int /*rank*/, int /*step*/, int /*sender*/, int /*sender_step*/) {}
 };
 
 // Runs until no rank can advance; returns the ranks that have not finished. Peers must be ranks of
-// the world (the checker verifies this first).
+// the world.
 [[nodiscard]] std::vector<Blocked> interpret(const Schedule& schedule, LinkModel wires,
                                              Observer& observer);
 [[nodiscard]] std::vector<Blocked> interpret(const Schedule& schedule, LinkModel wires);
 
-// The content of every chunk of every rank, as the list of its contributions.
+// The content of every chunk of every rank, as a list of contributions.
 //
 // A value is represented by its contributions: {rank 0's chunk 2} at the start, and after a reduce
 // the contributions of both sides, each as often as it was added. Two values are the same sum,
@@ -75,7 +73,7 @@ constexpr Origin kUndefined{-1, -1};
 
 using Value = std::vector<Origin>;  // sorted; an origin appears as often as it was added
 
-// Tracks the values through a run. Pass it to interpret().
+// Tracks the values through a run of interpret().
 class Contributions : public Observer {
  public:
   explicit Contributions(const Schedule& schedule);
@@ -86,7 +84,7 @@ class Contributions : public Observer {
   [[nodiscard]] const Value& value(int rank, int chunk) const;
   [[nodiscard]] int last_written(int rank, int chunk) const;  // step, or -1: never
 
-  // A copy that destroyed contributions which the new value does not contain.
+  // A copy that destroyed contributions that the new value does not contain.
   struct Loss {
     int rank, step, chunk;
     Value lost;
@@ -105,11 +103,10 @@ class Contributions : public Observer {
   std::vector<Loss> losses_;
 };
 
-// Returns the value of a chunk of a rank's work buffer (or separate input) before the first step.
+// The value of a chunk of a rank's work buffer (or separate input) before the first step.
 [[nodiscard]] Value initial_value(const Schedule& schedule, int rank, int chunk);
 
-// Returns the value that the collective promises for a chunk on a rank, or an empty value if it
-// promises none.
+// The value that the collective promises for a chunk on a rank; empty if it promises none.
 [[nodiscard]] Value promised_value(const Schedule& schedule, int rank, int chunk);
 
 }  // namespace ringsmith::comm

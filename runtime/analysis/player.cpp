@@ -12,7 +12,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-// Tracks the contributions, and records each message and the value that it produced.
+// Records each message and the value that it produced.
 class Recorder : public Contributions {
  public:
   Recorder(const Schedule& schedule, Playback& playback)
@@ -45,12 +45,12 @@ class Recorder : public Contributions {
   std::size_t steps_ = 0;
 };
 
-// Returns "c2", or "c2-5" for a message of several chunks.
+// "c2", or "c2-5" for a message of several chunks.
 std::string chunks_in(int first, int chunks) {
   return chunks == 1 ? fmt::format("c{}", first) : fmt::format("c{}-{}", first, first + chunks - 1);
 }
 
-// Returns e.g. "0.2.": one character per rank, '.' if the rank has not contributed.
+// E.g. "0.2.": one character per rank, '.' if the rank has not contributed.
 std::string ranks_in(const Value& value, int world) {
   constexpr const char* kDigits = "0123456789abcdefghijklmnopqrstuvwxyz";
   std::string out(at(world), '.');
@@ -106,7 +106,7 @@ class TextTable {
  private:
   std::size_t action_width() const { return chunk_width_ + run_width_ + 4 + peer_width_ + 4; }
 
-  // Returns e.g. "nodes: 0-3 | 4-7".
+  // E.g. "nodes: 0 1 2 3 | 4 5 6 7".
   std::string nodes() const {
     std::string out;
     for (const auto& ranks : ranks_of_nodes(schedule_.node_of, schedule_.world)) {
@@ -202,8 +202,7 @@ std::string render_text(const Schedule& schedule, const Playback& playback, Text
 
 namespace {
 
-// Returns the colour of a chunk. All have the same lightness, so that they are visible on white and
-// on black.
+// All colours have the same lightness, to be visible on white and on black.
 std::string hue(int chunk, std::size_t chunks) {
   const double turn = chunks <= 1 ? 0.0 : static_cast<double>(chunk) / static_cast<double>(chunks);
   return fmt::format("hsl({:.0f} 62% 52%)", 360 * std::fmod(turn + 0.56, 1.0));

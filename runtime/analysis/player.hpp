@@ -1,11 +1,11 @@
 // Displays a schedule: the messages of each step, and the content of every chunk after it.
 //
-//     step 0                                contributions after the step
-//     rank   sends        receives          chunk 0  1      2      3
-//     0      3 -> 1       2 <- 3 +          [0...]   [0...] [0.  3] ...
+//     step 0
+//     rank  sends     receives      c0   c1   c2   c3     whose contributions each chunk holds
+//     0     c3 -> 1   c2 += 3       0... 0... 0..3 0...   after the step
 //
 // play() runs the steps without data and keeps every state. The renderers draw the states as text
-// for a terminal, or as a self-contained SVG that is readable on light and dark backgrounds.
+// for a terminal, or as a self-contained SVG for light and dark backgrounds.
 #pragma once
 
 #include "runtime/analysis/interpreter.hpp"
@@ -22,14 +22,12 @@ struct PlayedMessage {
 
 struct Playback {
   // [step][rank][chunk]: the state before the step; the last entry is the result. A rank's state
-  // includes only its own earlier steps, because ranks need not be at the same step at the same
-  // time.
+  // includes only its own earlier steps.
   std::vector<std::vector<std::vector<Value>>> states;
   std::vector<PlayedMessage> messages;  // in an order in which they could be received
 };
 
-// Runs the schedule and records the states. Throws UsageError if it does not finish (the checker
-// reports the reason).
+// Throws UsageError if the schedule does not finish.
 [[nodiscard]] Playback play(const Schedule& schedule);
 
 struct TextStyle {
@@ -42,11 +40,11 @@ struct TextStyle {
 [[nodiscard]] std::string render_text(const Schedule& schedule, const Playback& playback,
                                       TextStyle style);
 
-// Draws the states as SVG. Throws UsageError if there are more than kMaxDrawnRanks ranks.
+// Throws UsageError if there are more than kMaxDrawnRanks ranks.
 constexpr int kMaxDrawnRanks = 16;
 [[nodiscard]] std::string render_svg(const Schedule& schedule, const Playback& playback);
 
-// Returns e.g. "ring all_reduce, 4 ranks, 16 elements in 4 chunks".
+// E.g. "ring all_reduce, 4 ranks, 16 elements in 4 chunks".
 [[nodiscard]] std::string title_of(const Schedule& schedule);
 
 }  // namespace ringsmith::comm

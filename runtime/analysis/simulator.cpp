@@ -115,15 +115,14 @@ class Clocks : public Observer {
   std::vector<std::size_t> first_event_;  // of each rank, in result_.events
 };
 
-// The state of all ranks of a ring between two steps. The arithmetic is the same as in Clocks, but
-// each half of a step is one loop over all ranks, without branches, so that the compiler can
-// vectorise it.
+// All ranks of a ring between two steps, with the arithmetic of Clocks. Each half of a step is one
+// branchless loop over all ranks, which the compiler can vectorise.
 struct Front {
   explicit Front(std::size_t n)
       : alpha(n), beta_in(n), beta_out(n), clock(n), out_free(n), in_free(n), start(n + 1) {}
 
-  // Posts a message on every rank. bytes[r]: its size; credit[r]: when the slot that rank r needs
-  // became free.
+  // Posts a message on every rank. bytes[r]: size of rank r's message; credit[r]: when the slot for
+  // that message became free.
   void post(const double* __restrict bytes, const double* __restrict credit) {
     double* __restrict now = clock.data();
     double* __restrict out = out_free.data();
@@ -191,13 +190,12 @@ Simulation simulate_ring_all_reduce(int world, std::size_t count, std::size_t el
     front.beta_in[i] = in.beta;
     front.beta_out[i] = network.link(r, wrap(r + 1, world)).beta;
   }
-  // Chunk sizes in bytes, stored twice so that the sizes that all ranks send in a step are one
-  // contiguous slice.
+  // Chunk sizes in bytes, twice, so that the sizes that all ranks send in a step are contiguous.
   const auto chunks = split_evenly(count, world);
   std::vector<double> size(2 * n);
   for (std::size_t i = 0; i < 2 * n; ++i)
     size[i] = static_cast<double>(chunks[i % n].count * element_size);
-  // done[s % slots][r]: time at which rank r finished step s, for the last `slots` steps; entry n
+  // done[s % slots][r]: time at which rank r finished step s, for the last `slots` steps. Entry n
   // repeats entry 0, so that a rank finds its right neighbour at r + 1.
   std::vector<std::vector<double>> done(slots, std::vector<double>(n + 1, 0));
 
@@ -242,8 +240,8 @@ double all_reduce_time(const Topology& topology, Algorithm algorithm, int world,
   if (algorithm == Algorithm::ring)
     return simulate_ring_all_reduce(world, count, 1, topology.network(1)).seconds;
   if (algorithm == Algorithm::hierarchical && world > per_node && world % per_node == 0) {
-    // Three phases: within each node, one ring per GPU of a node (all rings run concurrently), and
-    // within each node again.
+    // Within each node, then one ring per GPU of a node (all rings run concurrently), then within
+    // each node again.
     const Link shared = topology.network(per_node).link(0, per_node);
     const Network wire = Network::uniform(shared, topology.gamma);
     const Network inside = topology.network(0);

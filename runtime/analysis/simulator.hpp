@@ -3,7 +3,7 @@
 // Each rank has a clock, an outgoing port and an incoming port. A message of n bytes over a link
 // {alpha, beta}:
 //
-//     sender     |post|======== n beta ========|              its out port is busy meanwhile; its
+//     sender     |post|======== n beta ========|              the out port is busy; the sender's
 //                     \ alpha                                 clock continues immediately
 //     receiver         \________|======== n beta ========|#n gamma#|     gamma if it is reduced
 //                               in port, one message at a time, in the order of its steps
@@ -36,13 +36,13 @@ struct Network {
   static Network uniform(Link link, double gamma = 0, double overhead = 0);
 };
 
-// Times of one step of a rank, in seconds from the start of the operation.
+// Times of one step, in seconds from the start of the operation.
 struct StepEvents {
   int rank = 0, step = 0;
   double posted = -1;    // -1: this step sends nothing
   double began = -1;     // began to wait for its message; -1: this step receives nothing
   double arrived = -1;   // the message had arrived
-  double finished = -1;  // and was reduced
+  double finished = -1;  // the message had been reduced or copied
 };
 
 struct Simulation {
@@ -57,9 +57,8 @@ struct Simulation {
 [[nodiscard]] Simulation simulate(const Schedule& schedule, std::size_t element_size,
                                   const Network& network, bool keep_events = false);
 
-// Simulates the ring all-reduce of ring.hpp without building its world * (2 world - 2) steps. All
-// ranks perform the same kind of step simultaneously, so one sweep over arrays handles a step of
-// all ranks. The result is bit-identical to the result of simulate().
+// Simulates the ring all-reduce of ring.hpp without building its world * (2 world - 2) steps: one
+// sweep over arrays handles a step of all ranks. Bit-identical to simulate().
 [[nodiscard]] Simulation simulate_ring_all_reduce(int world, std::size_t count,
                                                   std::size_t element_size, const Network& network);
 
@@ -70,14 +69,13 @@ struct Simulation {
 //      `---' NIC `---' NIC ---------- NIC `---' NIC `---'     nic link: of one NIC, node to node
 //
 // Rank r is GPU r modulo gpus_per_node of node r / gpus_per_node. The network between the nodes is
-// non-blocking: a NIC reaches any other at its full rate. Ranks that send through the same NIC
-// share it: if a schedule lets more ranks of a node send to other nodes than the node has NICs,
-// each gets an equal share of the rate. (An algorithm with one rank at the edge of each node, such
-// as the flat ring, uses one NIC per node, however many there are.)
+// non-blocking: a NIC reaches any other at its full rate. If a schedule lets more ranks of a node
+// send to other nodes than the node has NICs, each of these ranks gets an equal share of the rate.
+// The flat ring, with one rank at the edge of each node, uses only one NIC per node.
 struct Topology {
   std::string name;
-  std::string source;  // source of the numbers
-  int nodes = 1;       // upper bound
+  std::string source;
+  int nodes = 1;  // upper bound
   int gpus_per_node = 1;
   int nics_per_node = 1;
   Link gpu, nic;
@@ -86,19 +84,17 @@ struct Topology {
   double flops = 1e12;  // per second and GPU, as achieved in training
 
   [[nodiscard]] int most_ranks() const { return nodes * gpus_per_node; }
-  // Returns the node of each rank; one node is filled after the other. Throws UsageError if world >
+  // The node of each rank; one node is filled after the other. Throws UsageError if world >
   // most_ranks().
   [[nodiscard]] std::vector<int> node_of(int world) const;
-  // Returns the links as seen by a schedule in which senders_per_node ranks per node send to other
-  // nodes.
+  // The links for a schedule in which senders_per_node ranks per node send to other nodes.
   [[nodiscard]] Network network(int senders_per_node) const;
 };
 
-// Returns the seconds that an all-reduce of `bytes` bytes takes with an algorithm of select.hpp.
-// Ring and hierarchical are simulated without building all their steps. For the ring, the result is
-// bit-identical to that of the full simulation. For hierarchical, it is the same up to rounding if
-// the bytes divide evenly, because all nodes then do the same. Throws UsageError if the world does
-// not fit the topology.
+// Seconds that an all-reduce of `bytes` bytes takes with an algorithm of select.hpp. Ring and, on
+// full nodes, hierarchical are simulated without building all their steps. For the ring the result
+// is bit-identical; for hierarchical it is the same up to rounding if the bytes divide evenly.
+// Throws UsageError if the world does not fit the topology.
 [[nodiscard]] double all_reduce_time(const Topology& topology, Algorithm algorithm, int world,
                                      double bytes);
 

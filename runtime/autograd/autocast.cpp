@@ -12,7 +12,6 @@ namespace ringsmith {
 
 namespace {
 
-// The kept cast of a parameter, with the parameter's version and the grad mode at that time.
 struct KeptCast {
   Tensor parameter;  // held so that the key, its AutogradMeta's address, is not reused
   std::uint32_t version = 0;
@@ -28,7 +27,7 @@ bool castable(const Tensor& t) {
   return thread_state.enabled && t.defined() && (t.dtype() == DType::f32 || is_half(t.dtype()));
 }
 
-// True if a backward without retain_graph has used this cast, so that another backward would throw.
+// True if a backward without retain_graph has used this cast: another backward would throw.
 bool is_consumed(const Tensor& t) {
   const autograd::GradMeta* meta = autograd::meta_of(t);
   return meta != nullptr && meta->grad_fn != nullptr && meta->grad_fn->consumed;

@@ -12,13 +12,13 @@
 //   widest   cat                                                       to f32 if dtypes differ
 //   others   unchanged: gelu after linear is bf16; add and mul of bf16 and f32 give f32
 //
-// These are PyTorch's lists for CUDA (aten/src/ATen/autocast_mode.cpp). They apply to every device,
-// because with PyTorch's shorter list for the CPU a model's results would depend on the device.
-// Only f32, f16 and bf16 tensors are cast.
+// These are PyTorch's lists for CUDA (aten/src/ATen/autocast_mode.cpp), used on every device so
+// that a model's results do not depend on the device. Only f32, f16 and bf16 tensors are cast.
 //
-// Parameters remain f32. Each is cast once, and the copy is kept until the outermost guard ends or
-// the parameter changes. Casts are differentiable, so gradients arrive in f32. Guards can be nested
-// and apply only to their own thread.
+// Parameters remain f32. The cast of a parameter is kept and reused until the outermost guard ends,
+// unless the parameter, the dtype or the grad mode changes or a backward consumes the cast. Casts
+// are differentiable, so gradients arrive in f32. Guards can be nested and apply only to their own
+// thread.
 #pragma once
 
 #include <vector>
@@ -35,7 +35,7 @@ struct AutocastState {
 class Autocast {
  public:
   // Throws UsageError unless dtype is f16 or bf16. With enabled = false nothing is cast inside the
-  // guard, for a part of a model that must compute in the dtype of its inputs.
+  // guard, for a part of a model that must compute in its inputs' dtype.
   explicit Autocast(DType dtype, bool enabled = true);
   explicit Autocast(AutocastState state) : Autocast(state.dtype, state.enabled) {}
   ~Autocast();
@@ -46,11 +46,11 @@ class Autocast {
   AutocastState previous_;
 };
 
-// State of the calling thread, for passing to another thread that continues its work.
+// State of the calling thread, to be passed to a thread that continues its work.
 [[nodiscard]] AutocastState autocast_state();
 
-// ---- for authors of functions: these return an operand in the dtype in which to compute, or the
-// operand itself if there is no guard or the operand is undefined ----
+// ---- for authors of functions: return an operand in the dtype in which to compute, or the operand
+// itself if there is no guard or the operand is undefined ----
 namespace autocast {
 
 [[nodiscard]] Tensor lower(const Tensor& t);

@@ -11,7 +11,6 @@ namespace ringsmith {
 
 namespace {
 
-// The state of the host's generator and of the random counters of the inputs' GPUs.
 class RandomState {
  public:
   explicit RandomState(const std::vector<Tensor>& inputs) : host_(default_generator()) {
@@ -36,7 +35,6 @@ class RandomState {
   std::vector<std::pair<int, CounterRange>> devices_;
 };
 
-// Sets the generators to `then` and restores their previous state at the end of the scope.
 class RandomScope {
  public:
   explicit RandomScope(const RandomState& then) : now_(RandomState::now(then)) { then.restore(); }
@@ -48,7 +46,7 @@ class RandomScope {
   RandomState now_;
 };
 
-// Collects the tensors saved by the second run. The graph of that run is never used.
+// Collects the second run's saved tensors. The graph of that run is never used.
 class Collector : public SavedTensorKeeper {
  public:
   std::size_t keep(const Tensor& t) override {
@@ -61,8 +59,8 @@ class Collector : public SavedTensorKeeper {
   std::vector<Tensor> tensors;
 };
 
-// During forward, records the shapes of the tensors that the function saves. The first fetch() in
-// backward runs the function again, which recomputes all of them in the same order.
+// Records the shapes of the tensors that forward saves. The first fetch() in backward runs the
+// function again, which saves all of them in the same order.
 class Recomputation : public SavedTensorKeeper {
  public:
   Recomputation(std::function<void(const std::vector<Tensor>&)> again,

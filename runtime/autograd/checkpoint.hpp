@@ -1,8 +1,8 @@
 // Activation checkpointing: trades computation for memory.
 //
-// Backward needs intermediate results of forward, which take most of a training step's memory.
-// checkpoint() runs a part of the model and keeps only its inputs. When backward reaches the part,
-// the part runs again, and its saved tensors are used and released immediately.
+// Intermediate results of forward take most of a training step's memory. checkpoint() runs a part
+// of the model and keeps only its inputs. When backward reaches the part, the part runs again, and
+// its saved tensors are used and released immediately.
 //
 //   forward    x0 --[block 1]--> x1 --[block 2]--> x2 --[block 3]--> loss
 //   kept       x0                x1                x2                   (inner tensors are not)
@@ -13,15 +13,15 @@
 //   time     one more forward
 //   bits     unchanged: the same kernels run on the same values, and dropout uses the same masks
 //
-// Nodes, edges and leaves are the same as without checkpointing. Only their saved tensors are
-// stored elsewhere (SavedTensorKeeper in node.hpp). Therefore gradients become ready in the same
+// Nodes, edges and leaves are the same as without checkpointing; only the nodes' saved tensors are
+// stored elsewhere (SavedTensorKeeper in node.hpp). Gradients therefore become ready in the same
 // order, once per leaf, and DistributedDataParallel sees no difference. This is PyTorch's
-// use_reentrant=False. PyTorch's older form runs a backward inside backward and fires the hooks of
-// a shared parameter twice.
+// use_reentrant=False; its older form runs a backward inside backward and fires the hooks of a
+// shared parameter twice.
 //
-// The function must do the same each time, so it may draw only from the default generators and must
-// not depend on mutable globals. Its side effects occur twice. For example, the running statistics
-// of a BatchNorm advance by two steps, as in PyTorch.
+// The function must compute the same each time: it may draw only from the default generators and
+// must not depend on mutable globals. Its side effects occur twice: a BatchNorm's running
+// statistics advance by two steps, as in PyTorch.
 //
 // Chen et al., "Training deep nets with sublinear memory cost", 2016.
 #pragma once
@@ -35,22 +35,22 @@
 
 namespace ringsmith {
 
-// Whether the function draws from the default generator or the devices' counters, e.g. for dropout.
+// Whether the function draws random numbers, e.g. for dropout.
 enum class Draws : bool { no, yes };
 
 namespace detail {
 
-// Returns the keeper for a function's saved tensors. `again` runs the same function.
 [[nodiscard]] std::shared_ptr<SavedTensorKeeper> recompute_by(
     std::function<void(const std::vector<Tensor>&)> again, const std::vector<Tensor>& inputs,
     Draws draws);
 
 }  // namespace detail
 
-// Returns function(inputs...), which may have any type. The function is copied, so references in it
-// must stay valid until backward. Backward throws Error if the second run saves a different number
-// of tensors or different shapes. With Draws::yes the second run starts from the generators' state
-// before the first run and restores their state afterwards. No other thread may draw meanwhile.
+// Returns function(inputs...), of any type. The function is copied, so references in it must stay
+// valid until backward. Backward throws Error if the second run saves a different number of tensors
+// or tensors of different shapes. With Draws::yes, the second run starts from the state that the
+// generators had before the first run. After the second run, the generators get back the state from
+// before it, so no other thread may draw during the second run.
 template <Draws draws = Draws::yes, class Function, class... Tensors>
 auto checkpoint(Function function, const Tensors&... inputs) {
   if (!grad_enabled()) return function(inputs...);

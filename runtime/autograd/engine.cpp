@@ -27,7 +27,8 @@ struct Later {
 class Run;
 thread_local Run* current = nullptr;
 
-// One backward(). A hook may start a nested one; when that ends, the outer one is current again.
+// One backward(). A hook may start a nested run; when the nested run ends, the outer run is current
+// again.
 class Run {
  public:
   Run(const std::vector<Edge>& roots, bool retain_graph) : retain_graph_(retain_graph) {
@@ -57,8 +58,8 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  // Passes grad, which was produced on its device's current stream, to the edge's node. If the node
-  // is an accumulator that is now complete, runs it.
+  // Passes grad, which was produced on its device's current stream, to the edge's node. An
+  // accumulator runs immediately when its last gradient arrives.
   void deliver(const Edge& edge, Tensor grad) {
     Node* node = edge.node.get();
     InputBuffer& buffer = buffers_.at(node);
@@ -100,7 +101,6 @@ class Run {
     }
   }
 
-  // Makes the caller's current streams wait for all streams on which nodes ran.
   void join_streams() const {
     for (const Stream& stream : streams_) Stream::current(stream.device()).wait(stream);
   }

@@ -1,6 +1,6 @@
 // Runs the graph backwards.
 //
-// Everything runs on the caller's thread. First the edges into each reachable node are counted. A
+// Everything runs on the caller's thread. First the edges into each reachable node are counted; a
 // node is ready when that many gradients have arrived. The order depends only on the graph:
 //
 //   1. An AccumulateGrad runs as soon as it is ready. If one node makes several of them ready, they
@@ -11,9 +11,9 @@
 //
 // Gradients of the same input are added in the order of their arrival.
 //
-// On GPUs a node runs on its forward's stream and waits for the streams that produce its gradients,
-// while the host does not wait. When backward() returns, later work on the caller's current streams
-// is ordered after all work of backward.
+// On GPUs a node runs on its forward's stream, which waits for the streams that produce its
+// gradients; the host does not wait. When backward() returns, later work on the caller's current
+// streams is ordered after all work of backward.
 #pragma once
 
 #include <vector>
@@ -22,17 +22,17 @@
 
 namespace ringsmith {
 
-// gradients[i] is the gradient of roots[i]. If undefined, it is 1, and the root must have one
-// element. Without retain_graph, saved tensors are freed along the way, and a second backward
-// through any of these nodes throws Error. Records no graph. May be called concurrently on graphs
-// that share no leaf. Throws UsageError if a root does not require a gradient or a gradient does
-// not fit.
+// gradients[i] is the gradient of roots[i]. An undefined gradient means 1, and its root must have
+// one element. Without retain_graph, saved tensors are freed along the way, and a second backward
+// through any of these nodes throws Error. Records no graph. Several threads may call it
+// concurrently for graphs that share no leaf. Throws UsageError if a root does not require a
+// gradient or a gradient does not fit.
 void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients = {},
               bool retain_graph = false);
 
 namespace autograd {
-// Number of gradients for which `node` waits in this thread's current backward, if none has arrived
-// yet. -1 if a gradient has arrived, this backward does not reach the node, or none is running.
+// Number of gradients for which `node` waits in this thread's current backward. -1 if a gradient
+// has arrived, this backward does not reach the node, or no backward is running.
 [[nodiscard]] int sole_pending(const Node* node);
 }  // namespace autograd
 

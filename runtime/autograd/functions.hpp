@@ -1,15 +1,13 @@
 // The differentiable operations, with PyTorch's names and broadcasting. Comments state the shapes.
-// If shapes do not fit, a function throws a UsageError that names the operation and the shapes. For
-// two different dtypes out of f32, f16 and bf16, add, sub, mul and div return f32, except that a
-// tensor without dimensions takes the other operand's dtype.
+// If shapes do not fit, a function throws a UsageError that names the operation and the shapes. If
+// the operands of add, sub, mul and div have two different dtypes out of f32, f16 and bf16, the
+// result is f32, except that a tensor without dimensions takes the other operand's dtype.
 //
-// Operands have floating dtypes. Results in f16 and bf16 are rounded once, from f32
-// (runtime/tensor/raw.hpp). For the dtype under an Autocast guard see
-// runtime/autograd/autocast.hpp.
+// Operands have floating dtypes. f16 and bf16 results are rounded once, from f32
+// (runtime/tensor/raw.hpp). Autocast guards change the dtype (runtime/autograd/autocast.hpp).
 //
-// The functions are grouped by the files that define them: functions/elementwise.cpp, reduce.cpp,
-// shape.cpp, linear.cpp (products and embedding), softmax.cpp (with losses), norm.cpp, conv.cpp
-// (with pooling), attention.cpp.
+// Defined in functions/elementwise.cpp, reduce.cpp, shape.cpp, linear.cpp (products and embedding),
+// softmax.cpp (with losses), norm.cpp, conv.cpp (with pooling), attention.cpp.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +38,7 @@ enum class Gelu : std::uint8_t { erf, tanh };
 Tensor gelu(const Tensor& x, Gelu approximate = Gelu::erf);
 // mask: bool, broadcasts to x
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
-// draws masks from the default generator or from the device's
+// draws masks from the default generator or the device's
 Tensor dropout(const Tensor& x, double p, bool training);
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
@@ -86,7 +84,7 @@ Tensor log_softmax(const Tensor& x, int dim);
 enum class Reduction : std::uint8_t { mean, sum, none };
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target,
                 Reduction reduction = Reduction::mean, std::int64_t ignore_index = -100);
-// x (n, classes), target (n) of i64. Mean divides by the number of targets that are not ignored.
+// x (n, classes), target (n) of i64. The mean is over the targets that are not ignored.
 Tensor cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean,
                      std::int64_t ignore_index = -100, double label_smoothing = 0.0);
 Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reduction::mean);
@@ -94,14 +92,14 @@ Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reductio
 // ---- normalisation ----
 // over the last dimension
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
-// sum = x + residual and normed = layer_norm(sum). On a GPU, each direction is a single kernel if x
-// and residual have the same shape and x is f32 or f64. The bits are the same either way.
+// sum = x + residual and normed = layer_norm(sum). On a GPU, each direction is a single kernel if
+// the shapes are equal and x is f32 or f64. The bits are the same either way.
 struct AddNorm {
   Tensor sum, normed;
 };
 AddNorm add_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
                        const Tensor& bias, double eps = 1e-5);
-// x (n, c) or (n, c, h, w). In training the running statistics are updated in place.
+// x (n, c) or (n, c, h, w). Training updates the running statistics in place.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const Tensor& running_mean, const Tensor& running_var, bool training,
                   double momentum = 0.1, double eps = 1e-5);

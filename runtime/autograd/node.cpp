@@ -25,8 +25,8 @@ EnableGradGuard::EnableGradGuard() : previous_(grad_mode) { grad_mode = true; }
 EnableGradGuard::~EnableGradGuard() { grad_mode = previous_; }
 
 // A graph may be a chain of a hundred thousand nodes, each owned by the next. Destroying it
-// recursively would overflow the stack, so the outermost destructor collects the nodes that the
-// inner destructors release.
+// recursively would overflow the stack, so the outermost destructor collects the nodes that inner
+// destructors release.
 Node::~Node() {
   std::vector<std::shared_ptr<Node>> pending;
   for (Edge& edge : edges)

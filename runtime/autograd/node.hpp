@@ -3,9 +3,9 @@
 //        x ----> [mul] ----> y          forward, left to right
 //   AccumulateGrad(x) <---- MulBackward  graph, one edge per input
 //
-// A Node converts the gradients of its outputs to gradients of its inputs. At a leaf the graph ends
-// in an AccumulateGrad node, which adds to .grad and then calls the leaf's hooks. It does so once
-// per backward, after all gradients for the leaf have arrived. DistributedDataParallel is built on
+// A Node converts the gradients of its outputs to gradients of its inputs. The graph ends at each
+// leaf in an AccumulateGrad node. Once per backward, after all gradients for the leaf have arrived,
+// this node adds their sum to .grad and calls the leaf's hooks. DistributedDataParallel is built on
 // these hooks.
 //
 // Instead of defining node classes, most functions record() a closure (see the end of this file).
@@ -23,7 +23,7 @@ namespace ringsmith {
 
 class Node;
 
-// The destination of a gradient: an input slot of a node. An empty edge means "no gradient needed".
+// A gradient's destination: an input slot of a node. Empty: no gradient needed.
 struct Edge {
   std::shared_ptr<Node> node;
   int input = 0;
@@ -33,7 +33,7 @@ struct Edge {
 class Node {
  public:
   virtual ~Node();
-  // grads[i] is the gradient of output i of the forward operation. Undefined means zero. Returns
+  // grads[i] is the gradient of output i of the forward operation; undefined means zero. Returns
   // one gradient (or an undefined tensor) per edge.
   virtual std::vector<Tensor> apply(std::vector<Tensor> grads) = 0;
   [[nodiscard]] virtual std::string name() const = 0;  // "MulBackward"
@@ -75,40 +75,37 @@ class EnableGradGuard {  // records even inside a NoGradGuard, for recomputation
 using HookHandle = std::uint64_t;
 enum class HookTurn : std::uint8_t {
   in_order,  // of registration
-  last,      // after all in_order hooks, even later ones, when the gradient is final
+  last,      // after all in_order hooks, even those registered later
   skipped    // called by skip_step(), not by backward
 };
 // The hook is called once per backward that reaches the leaf, on the thread of backward(), after
 // .grad contains everything that this backward adds to it (even if all gradients were undefined).
-// For the order of the leaves see engine.hpp.
+// engine.hpp states the order of the leaves.
 HookHandle register_post_accumulate_grad_hook(const Tensor& leaf,
                                               std::function<void(const Tensor& leaf)> hook,
                                               HookTurn turn = HookTurn::in_order);
 void remove_hook(const Tensor& leaf, HookHandle handle);
-// Declares that no optimizer will step with the gradients of these leaves (Optimizer::skip). Calls
-// the hooks of HookTurn::skipped on this thread.
+// Declares that no optimizer will step with the gradients of these leaves (Optimizer::skip), and
+// calls their hooks of HookTurn::skipped on this thread.
 void skip_step(const std::vector<Tensor>& leaves);
-// True if skip_step() was called for this leaf after its last backward.
+// True if skip_step() was called since the leaf's last backward.
 [[nodiscard]] bool step_was_skipped(const Tensor& leaf);
 
-// Records the factor by which the loss is scaled in the next backward that reaches these leaves
-// (GradScaler). loss_scale() returns it, or 0 if none was recorded.
+// The factor by which the loss is scaled in the next backward that reaches these leaves
+// (GradScaler); 0 if none was set.
 void set_loss_scale(const std::vector<Tensor>& leaves, double scale);
 [[nodiscard]] double loss_scale(const Tensor& leaf);
 
-// Queues a callback. The outermost backward() that is running on this thread calls it after its
-// whole graph is done and before it returns. Throws UsageError outside of backward(). If the
-// callback throws, backward() throws the same exception.
+// The outermost backward() on this thread calls the callback after its whole graph is done, and
+// throws what the callback throws. Throws UsageError outside of backward().
 void queue_backward_callback(std::function<void()> callback);
 
-// The leaves (with requires_grad) that backward from these roots would reach, in no particular
-// order.
+// The leaves (with requires_grad) that backward from these roots would reach, in any order.
 [[nodiscard]] std::vector<Tensor> reachable_leaves(const std::vector<Tensor>& roots);
 
 // ---- building the graph, for authors of functions ----
 // True if grad mode is on and any input requires a gradient.
 [[nodiscard]] bool needs_graph(const std::vector<Tensor>& inputs);
-// Connects node to the graph of its inputs and makes output its i-th result.
 void connect(const std::shared_ptr<Node>& node, const std::vector<Tensor>& inputs, Tensor& output,
              int i = 0);
 
@@ -124,10 +121,10 @@ void connect(const std::shared_ptr<Node>& node, const std::vector<Tensor>& input
 //
 // The closure returns one gradient (or an undefined tensor) per input, of the input's shape. It
 // runs with recording off. It owns `grad`: if grad.is_sole_owner(), it may reuse the memory for its
-// result. Nothing is saved or recorded if no input requires a gradient.
+// result. Nothing is saved or recorded unless needs_graph(inputs).
 
-// Stores the tensors that are saved while a KeeperScope exists on this thread. The keeper of
-// checkpoint.hpp drops them and recomputes them at the first fetch().
+// Stores the tensors that are saved while a KeeperScope with this keeper exists on the thread.
+// checkpoint.hpp's keeper drops them and recomputes them at the first fetch().
 class SavedTensorKeeper {
  public:
   virtual ~SavedTensorKeeper() = default;
@@ -147,7 +144,7 @@ class KeeperScope {
 };
 
 // A tensor saved for backward, without its history, so that a node may save its own result. get()
-// throws Error if the tensor was written in place since, or after release().
+// throws Error if the tensor has been written in place since, or after release().
 class SavedTensor {
  public:
   SavedTensor() = default;  // undefined
@@ -171,7 +168,7 @@ class Saved {
   [[nodiscard]] const Tensor& operator[](std::size_t i) const {
     return tensors_->at(i).get(node_->name());
   }
-  // True if the input requires a gradient. If not, its gradient need not be computed.
+  // If false, the gradient of this input need not be computed.
   [[nodiscard]] bool needs(std::size_t input) const { return static_cast<bool>(edge(input)); }
   [[nodiscard]] const Edge& edge(std::size_t input) const { return node_->edges.at(input); }
 

@@ -1,6 +1,6 @@
 // Reverse-mode autograd in its plainest form: a list of values in the order of their computation,
-// each with a step that passes its gradient on to the values from which it was computed. backward()
-// runs the steps from the loss to the beginning.
+// each with a step that passes its gradient on to its operands. backward() runs the steps from the
+// loss to the beginning.
 //
 //   PlainTape tape;                         place   value      backward step, g is the gradient
 //   const auto w = tape.leaf(scalar(3));      0     w = 3      none: a leaf
@@ -10,17 +10,18 @@
 //   tape.backward(y);
 //   tape.grad(w);                           // 12
 //
-// A value is computed from earlier ones only. So in reverse order the steps of all values that use
-// a value run before its own step, which then gets the complete gradient. Nothing is counted.
+// A value is computed only from values before it on the tape. In reverse order, the steps of all
+// values that use a value therefore run before that value's own step, which gets the complete
+// gradient. No uses need to be counted.
 //
-// The engine (node.hpp, engine.hpp) computes the same gradients with the same kernels, added in the
-// same order, and so gives the same bits. It differs in four ways:
+// The engine (node.hpp, engine.hpp) computes the same gradients with the same kernels and adds them
+// in the same order, so the bits are equal. It differs in four ways:
 // - It knows when a leaf is complete. This walk reaches the leaves last, because they are recorded
-//   first; the engine counts uses, and calls a leaf's hooks when the last has delivered.
+//   first; the engine counts uses, and calls a leaf's hooks after its last gradient.
 // - Each tensor refers to the operation that made it. There is no tape to name, a graph that no
-//   tensor refers to is freed, and a backward visits only the operations that the loss depends on.
-// - Frozen inputs cost nothing: it computes no gradients for them.
-// - Gradients are added in place where no other owner sees it. Here each addition allocates.
+//   tensor refers to is freed, and backward visits only the operations that the loss depends on.
+// - Functions can omit the gradients of frozen inputs.
+// - Gradients are added in place if they have no other owner. Here each addition allocates.
 #pragma once
 
 #include <functional>
@@ -76,8 +77,8 @@ class PlainTape {
                   [=, this](const Tensor& g) { give(x, g.expand(value(x).sizes())); });
   }
 
-  // Computes the gradients of the value at `loss`, which must have one element. UsageError if
-  // called twice: the second walk would pass on the gradients of the first again.
+  // Computes the gradients of the value at `loss`, which must have one element. Throws UsageError
+  // if called twice: the second walk would pass on the gradients of the first again.
   void backward(Value loss) {
     require(value(loss).numel() == 1,
             "backward() needs a loss of one element, got " + to_string(value(loss).sizes()));
@@ -98,7 +99,7 @@ class PlainTape {
     return entries_.size() - 1;
   }
 
-  // Adds one use's share to the gradient of v; first undoes a broadcast.
+  // Adds one use's share to the gradient of v, after undoing a broadcast.
   void give(Value v, const Tensor& share) {
     Tensor& sum = entries_[v].grad;
     const Tensor fitting = raw::sum_to(share, value(v).sizes());

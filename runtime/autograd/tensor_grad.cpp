@@ -1,5 +1,4 @@
-// The gradient side of a tensor (declared in runtime/tensor/tensor.hpp), hooks on leaves, and the
-// accumulation into .grad.
+// The gradient side of a tensor (declared in runtime/tensor/tensor.hpp), and hooks on leaves.
 
 #include "runtime/autograd/tensor_grad.hpp"
 

@@ -1,16 +1,16 @@
-// AccumulateGrad, the node at the end of the graph that adds a gradient to a leaf's .grad, and the
-// gradient state of a tensor.
+// AccumulateGrad, the node that adds a gradient to a leaf's .grad, and the gradient state of a
+// tensor.
 //
 //   .grad undefined, no target    the incoming tensor itself if it can be kept as is; else a copy
 //   .grad undefined, target set   written into the target, and .grad becomes the target
 //   .grad defined                 .grad += incoming, in place: a view of a bucket stays that view
 //
 // If a leaf is used several times in one backward, its gradients are summed first, and .grad is
-// modified once. Then the hooks run.
+// modified once, before the hooks run.
 //
-// The target lets DistributedDataParallel collect gradients in its buckets without an extra copy.
-// It sets the leaf's slice of the bucket as the target once. zero_grad(set_to_none) then makes
-// .grad undefined, and the next backward fills the bucket again.
+// The target lets DistributedDataParallel collect gradients in its buckets without an extra copy:
+// each leaf's target is its slice of a bucket. zero_grad(set_to_none) makes .grad undefined, and
+// the next backward fills the bucket again.
 #pragma once
 
 #include <cstdint>
@@ -36,17 +36,16 @@ class AccumulateGrad : public Node {
   Tensor leaf_;
 };
 
-// The first gradient that arrives while .grad is undefined is written to `view`, which then becomes
-// .grad. `view` must be contiguous and have the leaf's shape and dtype (UsageError). An undefined
-// view clears the target. A defined .grad is left unchanged.
+// The first gradient that arrives while .grad is undefined is written to `view`, and `view` becomes
+// .grad. `view` must be contiguous and have the leaf's shape, dtype and device (UsageError). An
+// undefined view clears the target. A defined .grad is left unchanged.
 void set_grad_target(const Tensor& leaf, const Tensor& view);
 
 // For functions that can write a gradient directly to its destination (a GEMM with beta = 0 or 1).
-// Called inside apply(), it returns the destination of the gradient along `edge` if no other
-// function contributes to this gradient in this backward. The function must write the gradient
-// there (add to it if `accumulate`) and return exactly this tensor for the edge. AccumulateGrad
-// then does not copy. If the tensor is undefined, there is no such destination, and the function
-// returns a new tensor as usual.
+// Called inside apply(), returns the destination of the gradient along `edge` if no other function
+// contributes to it in this backward. The function must write the gradient there (add to it if
+// `accumulate`) and return exactly this tensor for the edge; AccumulateGrad then does not copy. If
+// the tensor is undefined, the function returns a new one.
 struct GradDestination {
   Tensor tensor;
   bool accumulate = false;
@@ -77,13 +76,12 @@ struct GradMeta : AutogradMeta {
   std::weak_ptr<Node> accumulator;
   std::vector<LeafHook> hooks;
   bool step_skipped = false;  // since the last backward
-  double loss_scale = 0;      // set_loss_scale()
+  double loss_scale = 0;
 
   std::shared_ptr<Node> grad_fn;
   int output = 0;  // index among grad_fn's outputs
 };
 
-// Null if the tensor is undefined or has no gradient state.
 inline GradMeta* meta_of(const Tensor& t) {
   return t.defined() ? static_cast<GradMeta*>(t.autograd_meta().get()) : nullptr;
 }
@@ -92,7 +90,7 @@ GradMeta& meta_or_new(const Tensor& t);
 // Throws a UsageError naming shapes, dtypes and devices unless `other` (named `what`) matches t.
 void require_fits(const Tensor& t, const Tensor& other, const char* what);
 
-// Destination of the gradient of t: its grad_fn, the accumulator of a leaf, or none.
+// The edge to the grad_fn of t or the accumulator of a leaf; empty if there is none.
 [[nodiscard]] Edge gradient_edge(const Tensor& t);
 
 // Ready accumulators precede all other nodes.

@@ -1,7 +1,7 @@
 // Size classes and statistics, shared by the caching allocators of host, pinned and device memory.
 //
 // Requests of up to 512 bytes are rounded up to a multiple of 64 bytes, larger ones to one of eight
-// sizes per octave. A freed block can then serve the next request of a similar size, and rounding
+// sizes per octave, so that a freed block can serve the next request of a similar size. Rounding
 // wastes less than 1/8 of a large request.
 //
 //   64 128 ... 512 576 640 704 ... 1024 1152 1280 ...
@@ -26,8 +26,6 @@ struct SizeClass {
 };
 
 constexpr SizeClass size_class_of(std::size_t size) {
-  // The step is 64 bytes up to 512 bytes, and above that one eighth of the power of two below the
-  // size.
   if (size <= 512) {
     const std::size_t steps =
         std::max<std::size_t>(1, (size + SizeClass::kSmallest - 1) / SizeClass::kSmallest);
@@ -40,7 +38,6 @@ constexpr SizeClass size_class_of(std::size_t size) {
   return {rounded, (exponent - 9) * SizeClass::kPerOctave + 8 + (rounded >> (exponent - 3)) - 9};
 }
 
-// Statistics of an allocator.
 struct AllocatorStats {
   Bytes current;   // requested and not yet freed
   Bytes peak;      // maximum of current since reset_peak()

@@ -27,7 +27,7 @@ void cannot_write(const std::string& path, int error) {
 void sync_folder(const std::string& folder, const std::string& path) {
   const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) cannot_write(path, errno);
-  const bool synced = ::fsync(fd) == 0 || errno == EINVAL;  // some file systems do not support it
+  const bool synced = ::fsync(fd) == 0 || errno == EINVAL;  // EINVAL: not supported here
   const int reason = errno;
   ::close(fd);
   if (!synced) cannot_write(path, reason);
@@ -49,7 +49,7 @@ std::string odd_kind(const struct stat& file) {
   return S_ISSOCK(file.st_mode) ? "a socket" : "a device";
 }
 
-// Follows symbolic links and returns the final target, which need not exist yet.
+// Follows symbolic links to the final target, which need not exist yet.
 fs::path behind_links(const std::string& path) {
   constexpr int kMostLinks = 40;  // the kernel's limit
   fs::path at = path;

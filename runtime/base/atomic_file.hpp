@@ -2,14 +2,13 @@
 //
 //   write to NAME.tmp.RANDOM -> fsync the file -> rename to NAME -> fsync the folder
 //
-// Without the first fsync a crash may leave the new name with empty contents; without the second,
-// the rename itself may be lost.
+// Without the first fsync, a crash may leave the new name with empty contents; without the second,
+// it may undo the rename.
 //
-// Another user with write access to the folder cannot redirect the write, because the random name
-// cannot be guessed, and the file is created with O_EXCL. If NAME is a symbolic link, its target is
-// replaced, unless the folder is world-writable and the link belongs neither to this user nor to
-// the folder's owner. A folder, a device, a FIFO or a socket with that name is refused and left
-// unchanged.
+// Another user with write access to the folder cannot redirect the write: the random name cannot be
+// guessed, and the file is created with O_EXCL. If NAME is a symbolic link, its target is replaced,
+// unless the folder is world-writable and the link belongs neither to this user nor to the folder's
+// owner. A folder, a device, a FIFO or a socket with that name is refused and left unchanged.
 #pragma once
 
 #include <cstddef>
@@ -19,20 +18,20 @@
 
 namespace ringsmith {
 
-// Throws "cannot write 'PATH': reason" for an errno: an Error if the disk is full or broken,
-// otherwise a UsageError.
+// Throws "cannot write 'PATH': reason" for an errno: Error if the disk is full or broken or the
+// file would be too large, otherwise UsageError.
 [[noreturn]] void cannot_write(const std::string& path, int error);
 
-// Syncs a folder, so that the names in it are durable (the second fsync), if the file system
-// supports that. Throws as cannot_write() does; the message names the file `path`.
+// Makes the names in a folder durable (the second fsync), if the file system supports that. Throws
+// as cannot_write() does; the message names the file `path`.
 void sync_folder(const std::string& folder, const std::string& path);
 
 // 16 unpredictable hexadecimal digits.
 [[nodiscard]] std::string random_name();
 
 // Returns the kind of a path that is no regular file ("a folder", "a device", "a FIFO" or "a
-// socket"), following links. Returns "" for a regular file or if nothing is there. Call it before
-// open(), which would wait for the other end of a FIFO without a deadline.
+// socket"), following links; "" for a regular file or if nothing is there. Call it before open(),
+// which would wait for the other end of a FIFO without a deadline.
 [[nodiscard]] std::string odd_kind(const std::string& path);
 
 class AtomicFile {
@@ -53,11 +52,9 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-// Writes a whole file.
 void write_atomically(const std::string& path, const std::string& text);
 
-// Throws if writing a file of this many bytes would fail now. Leaves no file behind. Call it before
-// computing the contents.
+// Throws if writing a file of this many bytes would fail now. Leaves no file behind.
 void try_to_write(const std::string& path, std::uint64_t bytes = 0);
 
 }  // namespace ringsmith

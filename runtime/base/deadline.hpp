@@ -10,15 +10,15 @@
 
 namespace ringsmith {
 
-// Stands for an unlimited timeout, because milliseconds::max() would overflow in the clock's
-// nanoseconds and in sums. Twice this value plus the uptime does not overflow.
+// Stands for an unlimited timeout: milliseconds::max() would overflow in the clock's nanoseconds
+// and in sums. Twice this value plus the uptime does not overflow.
 constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(100 * 365 * 24);
 
 [[nodiscard]] inline std::chrono::milliseconds limited(std::chrono::milliseconds timeout) {
   return std::clamp(timeout, -kLongestTimeout, kLongestTimeout);
 }
 
-// Checks a timeout passed by the program. Throws UsageError unless it is above 0.
+// Throws UsageError unless the timeout is above 0.
 [[nodiscard]] inline std::chrono::milliseconds checked_timeout(const std::string& what,
                                                                std::chrono::milliseconds timeout) {
   require(timeout.count() > 0, what + " must be above 0, got " + std::to_string(timeout.count()) +
@@ -37,12 +37,13 @@ class Deadline {
 
   [[nodiscard]] Clock::time_point at() const { return at_; }
   [[nodiscard]] bool passed() const { return Clock::now() >= at_; }
-  // The remaining time, rounded up so that a sleep does not end too early. Never negative.
+  // Never negative; rounded up, so that a sleep does not end too early.
   [[nodiscard]] std::chrono::milliseconds left() const {
     return std::max(std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()),
                     std::chrono::milliseconds(0));
   }
-  // Timeout for poll(), at most an hour. The caller then polls again.
+  // Timeout for poll(). At most an hour, so the caller must poll again until the deadline has
+  // passed.
   [[nodiscard]] int poll_ms() const {
     return static_cast<int>(std::min<std::chrono::milliseconds>(left(), kHour).count());
   }

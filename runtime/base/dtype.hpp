@@ -112,8 +112,8 @@ constexpr bool is_floating(DType dtype) {
   return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::f16 || dtype == DType::bf16;
 }
 
-// "f32" -> DType::f32; also accepts nccl-tests' names (float, half, bfloat16, double, int32, int64,
-// uint8). Throws UsageError naming the accepted names.
+// Parses "f32" etc. and nccl-tests' names (float, half, bfloat16, double, int32, int64, uint8).
+// Throws UsageError naming the choices.
 inline DType parse_dtype(std::string_view name) {
   constexpr std::array<std::pair<std::string_view, DType>, 7> foreign{{{"float", DType::f32},
                                                                        {"half", DType::f16},

@@ -1,10 +1,10 @@
 // Errors that name the rank, the peer, the call and the step.
 //
 // Every failure in ringsmith is an exception derived from Error. A failure inside a collective
-// carries a Where: the rank that noticed, its peer, the operation, the operation's sequence number
-// and the step of its schedule. Programs wrap their body in run_main(), which prints one line and
-// converts the type of the error to an exit code (0 to 5 as in nccl-tests), so that scripts can
-// distinguish them.
+// carries a Where: the rank that noticed, its peer, the operation and its sequence number, and the
+// step of its schedule. Programs wrap their body in run_main(), which prints one line and converts
+// the type of the error to an exit code (0 to 5 as in nccl-tests), so that scripts can distinguish
+// the types.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace ringsmith {
 
-// Where a communication error happened. Negative numbers and empty strings mean "not applicable".
+// Negative numbers and empty strings mean "not applicable".
 struct Where {
   int rank = -1;
   int peer = -1;
@@ -27,11 +27,10 @@ struct Where {
   std::int64_t peer_pid = -1;
 
   // "rank 2, peer 3, all_reduce(sum, f32, 1024) #41 at train.cpp:120, step 5"; empty if nothing is
-  // set. Omits peer_host, because the message names the peer's process.
+  // set. Omits the peer's host and pid, which the message names.
   [[nodiscard]] std::string describe() const;
 };
 
-// Exit codes of every ringsmith binary.
 enum class ExitCode : int {
   ok = 0,
   internal = 1,
@@ -68,14 +67,15 @@ class OutOfMemoryError : public Error {
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::resources; }
 };
 
-// Any communication failure; the five classes below are specific kinds.
+// Any communication failure.
 class CommError : public Error {
  public:
   using Error::Error;
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::communication; }
 };
 
-// A limit on this process's files, memory or threads was reached. No peer is at fault.
+// A limit on files, memory, threads or processes was reached, this process's or the machine's. No
+// peer is at fault.
 class ResourceError : public CommError {
  public:
   using CommError::CommError;
@@ -94,7 +94,7 @@ class PeerLost : public CommError {
   using CommError::CommError;
 };
 
-// The group was ended by abort(), here or on another rank.
+// abort() has ended the group, here or on another rank.
 class Aborted : public CommError {
  public:
   using CommError::CommError;
@@ -107,26 +107,25 @@ class TimeoutError : public CommError {
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::timeout; }
 };
 
-// A CUDA runtime call failed, or a kernel launched earlier did.
+// A CUDA runtime call or a previously launched kernel failed.
 class CudaError : public Error {
  public:
   using Error::Error;
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::cuda; }
 };
 
-// Makes text from elsewhere safe for a terminal: UTF-8 characters are kept; control characters,
-// which could move the cursor or change colours, and bytes that are not UTF-8 become \xHH.
+// Makes text from elsewhere safe for a terminal. Control characters, which could move the cursor or
+// change colours, and bytes that are not UTF-8 become \xHH. All other characters are kept.
 [[nodiscard]] std::string printable(std::string_view text);
 
-// Throws a UsageError which says that this many elements of this size do not fit into any memory.
+// Throws a UsageError: this many elements of this size do not fit into any memory.
 [[noreturn]] void throw_too_large(std::size_t elements, std::size_t element_size);
 
-// Throws UsageError(message) unless the condition holds.
 void require(bool condition, const std::string& message);
 
-// Calls repair_inheritance() (process.hpp) and runs body(). If it throws, prints one line "program:
-// error: ..." on standard error and returns the exit code of the exception's type. Use it as the
-// whole of main().
+// Use it as the whole of main(). Calls repair_inheritance() (process.hpp) and runs body(). If
+// body() throws, prints one line "program: error: ..." on standard error and returns the exit code
+// of the exception's type.
 int run_main(const char* program, const std::function<int()>& body) noexcept;
 
 }  // namespace ringsmith

@@ -27,7 +27,7 @@ void open_standard_streams() noexcept {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) >= 0) continue;
     const int null = open("/dev/null", O_RDWR);  // the lowest free number
-    if (null > stream) close(null);              // another thread took the number meanwhile
+    if (null > stream) close(null);              // another thread took the number
   }
 }
 
@@ -102,7 +102,7 @@ std::optional<Bytes> address_space_limit() {
 
 namespace {
 
-// Has room for exactly one descriptor. The padding of CMSG_SPACE would have room for a second.
+// Has room for exactly one descriptor; CMSG_SPACE's padding would have room for a second.
 struct Attachment {
   alignas(cmsghdr) char bytes[CMSG_LEN(sizeof(int))] = {};
 };

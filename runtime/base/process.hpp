@@ -17,38 +17,39 @@ namespace ringsmith {
 [[nodiscard]] std::string process_place();  // "pid 4711 on host-a"
 
 // Repairs settings that a program may inherit from its parent but cannot work with. run_main()
-// calls this first.
+// calls it first.
 //
 //   SIGCHLD ignored     reset to default: otherwise the exit status of children would be lost
 //   signals blocked     unblocked: a signal that ends the program would stay pending forever
 //
 // Other ignored signals stay ignored, as nohup and a shell's & without job control expect.
 void repair_inheritance() noexcept;
-// Opens /dev/null on each of the descriptors 0 to 2 that is closed. Otherwise the next file or
-// socket would get that number, and the program's output would be written into it. Every program
-// linked with this file does this before main() and before constructors that open files.
+// Opens /dev/null on each of the descriptors 0 to 2 that is closed: otherwise the next file or
+// socket would get that number and receive the program's output. A constructor in process.cpp calls
+// this function before main() and before other constructors that open files.
 void open_standard_streams() noexcept;
 
-// True if the signal is ignored. Do not install a handler for it then.
+// True if the signal is ignored; in that case, do not install a handler for it.
 [[nodiscard]] bool is_ignored(int signal) noexcept;
 
 // Raises the limit on open files to `files`, or as far as the hard limit allows; never lowers it.
 // Returns the resulting limit.
 std::uint64_t allow_open_files(std::uint64_t files);
 
-// Returns strerror(error). If too many files are open, says whose limit it is and how to raise it.
+// Returns strerror(error) or, if too many files are open, whose limit was reached and how to raise
+// it.
 [[nodiscard]] std::string reason_of(int error);
 // True if this process or the machine reached a limit: files, memory, buffers.
 [[nodiscard]] bool is_lack(int error) noexcept;
-// Throws "what: reason" and the remedy as a ResourceError if is_lack(error), otherwise a CommError.
+// Throws "what: reason" and the remedy: ResourceError if is_lack(error), otherwise CommError.
 [[noreturn]] void throw_errno(const std::string& what, int error, const std::string& remedy = {});
 
-// Maximum resident physical memory so far (VmHWM). Throws Error if /proc cannot be read.
+// Maximum resident memory so far (VmHWM). Throws Error if /proc cannot be read.
 [[nodiscard]] Bytes peak_resident();
 // Resident memory now (VmRSS).
 [[nodiscard]] Bytes resident();
 // Address space in use, whether backed by memory or not (VmSize), and its limit (RLIMIT_AS, ulimit
-// -v), which is empty if there is none.
+// -v), if any.
 [[nodiscard]] Bytes address_space();
 [[nodiscard]] std::optional<Bytes> address_space_limit();
 
@@ -76,9 +77,9 @@ class Descriptor {
 // blocks. Returns what sendmsg() returns.
 ssize_t send_with_descriptor(int socket, const void* data, std::size_t size,
                              int descriptor) noexcept;
-// Receives a message without blocking. Returns what recvmsg() returns. A received descriptor is
-// stored in `descriptor`; if that is null, the kernel drops it. Fails with EMFILE if a descriptor
-// arrived but this process has too many files open.
+// Receives a message without blocking. Returns what recvmsg() returns. Stores a received descriptor
+// in `descriptor`. If `descriptor` is null, the kernel drops received descriptors. Fails with
+// EMFILE if a descriptor arrived but this process has too many files open.
 ssize_t receive_with_descriptor(int socket, void* data, std::size_t size,
                                 Descriptor* descriptor) noexcept;
 

@@ -1,4 +1,4 @@
-// Draws random numbers exactly as PyTorch's CPU generator does.
+// PyTorch's CPU generator, draw for draw.
 #include "runtime/base/rng.hpp"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ Generator& default_generator() {
 
 namespace {
 
-// Position in each device's random stream. The streams' seeds are derived from one seed.
+// Position in each device's random stream.
 class DeviceCounters {
  public:
   static DeviceCounters& instance() {
@@ -84,8 +84,8 @@ class DeviceCounters {
     const std::scoped_lock lock(mutex_);
     next_.insert_or_assign(device, place);
   }
-  // "SEED DEVICE SEED NEXT DEVICE SEED NEXT...". A device's seed may differ from the first after
-  // set().
+  // "SEED DEVICE SEED NEXT DEVICE SEED NEXT...". Each device's seed is stored, because set() may
+  // change it.
   [[nodiscard]] std::string state() {
     const std::scoped_lock lock(mutex_);
     std::string out = std::to_string(seed_);
@@ -171,9 +171,9 @@ void normal_block(float* a, float mean, float stddev) {
 
 }  // namespace
 
-// Uses two algorithms, chosen by length as in PyTorch. Short spans draw pairs in double, and the
-// generator keeps the second value of a pair for the next call. Spans of 16 or more are filled with
-// uniforms and transformed in blocks. An incomplete last block redraws the *last 16* elements.
+// Two algorithms, chosen by length as in PyTorch. Short spans draw pairs in double, and the
+// generator keeps the second value of a pair for the next element. Spans of 16 or more are filled
+// with uniforms and transformed in blocks; an incomplete last block redraws the *last 16* elements.
 void fill_normal(std::span<float> out, double mean, double stddev, Generator& g) {
   if (out.size() >= kBlock) {
     for (float& x : out) x = g.uniform_float();

@@ -1,7 +1,7 @@
 // Random numbers that match PyTorch's CPU generator bit for bit.
 //
-// The engine is MT19937 seeded with the low 32 bits of the seed. The order of draws is part of the
-// contract: tests/reference compares randperm, uniform and normal with PyTorch index for index.
+// The engine is MT19937, seeded with the low 32 bits of the seed. The order of draws is part of the
+// contract: tests/reference compares randperm, uniform and normal with PyTorch's, index by index.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ class Generator {
   float uniform_float();     // [0, 1): one word, low 24 bits
   double uniform_double();   // [0, 1): two words, low 53 bits
 
-  // Returns the state as text for checkpoints: the standard library's format of mt19937, followed
-  // by the seed and the cached normal.
+  // The state as text, for checkpoints: the standard library's format of mt19937, then the seed and
+  // the cached normal.
   [[nodiscard]] std::string state() const;
   void set_state(const std::string& state);  // UsageError if it cannot be parsed
 
@@ -38,23 +38,24 @@ class Generator {
   double cached_normal_ = 0;
 };
 
-// The process's default generator. Not thread-safe, because a rank has one training thread.
+// The process's default generator. Not thread-safe: a rank has one training thread.
 Generator& default_generator();
 void manual_seed(std::uint64_t seed);  // seeds the default generator and the devices' counters
-// Returns the state of both as text. Checkpoints store it for each rank.
+// The state of the default generator and of the devices' counters, as text. Checkpoints store it
+// for each rank.
 [[nodiscard]] std::string get_rng_state();
 void set_rng_state(const std::string& state);  // UsageError if get_rng_state() did not write it
 
 // Random numbers on a GPU are computed from a counter (kernels/dropout.hpp), not from a large
 // state. Each device has its own counter, so that threads that drive different devices do not
-// affect each other's numbers; all are seeded by manual_seed().
+// affect each other's numbers. manual_seed() seeds all counters.
 struct CounterRange {
   std::uint64_t seed;   // different for each device
   std::uint64_t first;  // [first, first + count) is reserved for the caller
 };
 [[nodiscard]] CounterRange take_device_counters(int device, std::uint64_t count);
-// Resets the device to the state in which it returned this range. A range of count 0 records a
-// state.
+// Sets the device's counter back to the start of this range. A range of count 0 thus records the
+// current state.
 void set_device_counters(int device, const CounterRange& place);
 
 void fill_uniform(std::span<float> out, double low, double high, Generator& g);

@@ -1,5 +1,4 @@
-// run_main(): repairs inherited settings, and turns an exception into one line and an exit code.
-// It is not in error.cpp, because the labs compile that file alone.
+// Not in error.cpp, because the labs compile that file alone.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -15,7 +14,7 @@ namespace ringsmith {
 
 namespace {
 
-// Length in bytes of the printable character at the start of the text; 0 if there is none.
+// Length in bytes of a printable character at the start of the text; 0 if there is none.
 std::size_t printable_at_start(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -33,7 +32,7 @@ int report(const char* program, const char* kind, const char* what, ExitCode cod
   return static_cast<int>(code);
 }
 
-// Flushes standard output. Returns `code`, or reports an error if code is 0 and output is lost.
+// Returns `code`, or reports an error if code is 0 and output is lost.
 int flushed(const char* program, int code) {
   const bool before = std::ferror(stdout) != 0;
   const bool now = std::fflush(stdout) != 0;

@@ -9,9 +9,8 @@ namespace ringsmith::trace {
 
 namespace {
 
-// A queue for one producer and one consumer. The counters only grow; slot = counter mod capacity.
-// The release store of tail publishes the slot's contents; the release store of head frees the
-// slot.
+// The counters only grow; slot = counter mod capacity. The release store of tail publishes the
+// slot's contents; the release store of head frees the slot.
 class Ring {
  public:
   void push(const FinishedSpan& event) {
@@ -33,12 +32,13 @@ class Ring {
 
   [[nodiscard]] std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
-  // The producer's last call. A reader that sees true also sees everything that was pushed.
+  // The producer's last call. A reader that gets true from ended() also sees everything that was
+  // pushed.
   void end() { ended_.store(true, std::memory_order_release); }
   [[nodiscard]] bool ended() const { return ended_.load(std::memory_order_acquire); }
 
  private:
-  // Not initialised, so that unused pages never become resident.
+  // Not initialised: unused pages never become resident.
   std::unique_ptr<FinishedSpan[]> slots_{new FinishedSpan[kRingEvents]};
   std::atomic<std::uint64_t> tail_{0};
   std::atomic<std::uint64_t> head_{0};
@@ -56,7 +56,7 @@ struct Registry {
   std::vector<Producer> producers;
   std::vector<std::string> names;
   // Numbers of ended threads whose events have all been drained. Threads of the same name reuse
-  // them, so that a program may start any number of threads one after another.
+  // these numbers, so any number of threads may run one after another.
   std::vector<std::int32_t> free;
   std::uint64_t dropped_by_ended_threads = 0;
 
@@ -79,14 +79,13 @@ struct Registry {
   }
 };
 
-// Never destroyed, because threads may record until the end of the process.
+// Never destroyed: threads may record until the end of the process.
 Registry& registry() {
   static auto* instance = new Registry;
   return *instance;
 }
 
-// A thread gets its number and its ring with its first event, so it has neither while the tracer is
-// off.
+// A thread gets its number and its ring with its first event.
 struct Self {
   std::string name;  // empty: the default
   std::shared_ptr<Ring> ring;
@@ -173,7 +172,7 @@ std::vector<FinishedSpan> drain() {
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
   std::erase_if(r.producers, [&](const Producer& p) {
-    const bool ended = p.ring->ended();  // read first, so that pop_all() takes all of its events
+    const bool ended = p.ring->ended();  // read first, so that pop_all() misses no event
     p.ring->pop_all(out);
     if (!ended) return false;
     r.dropped_by_ended_threads += p.ring->dropped();

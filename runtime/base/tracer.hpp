@@ -8,8 +8,8 @@
 // it, so memory is bounded and recording never blocks. When the tracer is off, a Span costs one
 // relaxed load, and threads have no rings.
 //
-// Times are CLOCK_MONOTONIC, which all processes of a host share. labs/apps/train/step_time.hpp
-// computes exposed communication from the events; trace_file.hpp there writes them for Perfetto.
+// Times are CLOCK_MONOTONIC, which all processes of a host share. In labs/apps/train, step_time.hpp
+// computes exposed communication from the events, and trace_file.hpp writes them for Perfetto.
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,7 @@ struct FinishedSpan {
   std::int64_t end_ns;
   Arg arg;
   std::int32_t thread;  // in order of each thread's first event; reused for a thread of the same
-                        // name once the first thread has ended and been drained
+                        // name once the events of an ended thread have been drained
   Category category;
 };
 
@@ -61,7 +61,7 @@ void record(const char* name, Category category, std::int64_t begin_ns, std::int
             Arg arg = {}, std::int32_t track = kThisThread);
 
 // Adds a row to the trace for activities that run on no thread, such as a GPU's kernels. Returns
-// its number, which is used like a thread's.
+// the row's number, to be passed to record() as `track`.
 [[nodiscard]] std::int32_t add_track(const std::string& name);
 
 class Span {
@@ -75,7 +75,7 @@ class Span {
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 
-  // Ends the span before its scope does; later calls are no-ops.
+  // Ends the span before its scope does.
   void end() {
     if (name_ != nullptr) record(name_, category_, begin_ns_, now_ns(), arg_);
     name_ = nullptr;
@@ -88,16 +88,16 @@ class Span {
   Category category_;
 };
 
-// Names the calling thread in the trace; the default is "thread N".
+// Names the calling thread. The default is "thread N".
 void name_thread(const std::string& name);
 
-// Removes and returns the events recorded by all threads since the last drain, ordered by begin.
+// All threads' events since the last drain, ordered by begin.
 [[nodiscard]] std::vector<FinishedSpan> drain();
 
 // Names indexed by FinishedSpan::thread.
 [[nodiscard]] std::vector<std::string> thread_names();
 
-// Events lost to full rings since the start of the process.
+// Events lost to full rings.
 [[nodiscard]] std::uint64_t dropped();
 
 // Maximum number of spans per thread between two drains.

@@ -1,7 +1,7 @@
 // Strong types for quantities that are easily confused.
 //
 // Passing a size in bytes instead of a number of elements is a common bug in communication code.
-// Here the two are different types, and converting one to the other requires the element size.
+// Here the two have different types, and converting one to the other requires the element size.
 #pragma once
 
 #include <compare>
@@ -30,7 +30,7 @@ struct Quantity {
 using Bytes = Quantity<struct BytesTag>;
 using Elements = Quantity<struct ElementsTag>;
 
-// Throws UsageError on overflow, because the wrapped product would make the buffer too small.
+// Throws UsageError on overflow: the wrapped product would make the buffer too small.
 constexpr Bytes bytes_of(Elements n, std::size_t element_size) {
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(n.value, element_size, &bytes)) throw_too_large(n.value, element_size);

@@ -25,7 +25,8 @@ namespace {
                    "; choose a writable folder for checkpoints");
 }
 
-// Locks with flock, which ends with the process, even by kill -9. Writes the holder into the file.
+// Locks the folder and writes this process into the lock file. The lock ends with the process, even
+// by kill -9.
 Descriptor lock_folder(const std::string& folder) {
   const std::string path = fs::path(folder) / "lock";
   if (const std::string kind = odd_kind(path); !kind.empty())
@@ -144,7 +145,6 @@ void CheckpointManager::work() {
   }
 }
 
-// Other checkpoints are removed only once this one is on the disk.
 void CheckpointManager::write(const Snapshot& snapshot) {
   const trace::Span span("write a checkpoint", trace::Category::frame);
   const std::string mine = fs::path(folder_) / snapshot_name(snapshot.step);

@@ -18,12 +18,13 @@
 //   }
 //   checkpoints.wait();
 //
-// save() takes as long as a copy in memory. At most one checkpoint is written at a time: save()
-// blocks until the previous one is on the disk. Meanwhile, one additional copy is held in memory.
+// save() takes as long as a copy in memory. Only one checkpoint is written at a time: save() blocks
+// until the previous one is on the disk.
 //
 // A state from which training cannot continue must not replace a good checkpoint. Finite parameters
-// are not enough: with parameters of 1e30 the loss is not finite. The next step's loss verifies the
-// state at no cost, so hold() the copy until then, and release() it if the loss is finite:
+// are not enough: with parameters of 1e30 the loss is not finite. The next step's loss checks the
+// state at no cost, so hold() the copy until that loss is known, and release() it if the loss is
+// finite:
 //
 //   step 200 |hold| step 201: loss 2.1 |release: written|       step 201: loss NaN |drop|
 #pragma once
@@ -47,30 +48,29 @@ namespace ringsmith {
 class CheckpointManager {
  public:
   // For one rank only. Creates the folder if it does not exist (its parent must exist), and locks
-  // it for this object's lifetime, so that a second manager, in this or another process, is
-  // refused. keep: number of checkpoints to keep, at least 1. Older ones are removed only once a
-  // newer one is on the disk, so a kill in between leaves one too many until the next save().
-  // Throws UsageError naming the folder and the remedy, and Error if the disk is full.
+  // it for this object's lifetime: another manager, in this or another process, is refused. keep:
+  // number of checkpoints to keep, at least 1. Older ones are removed only once a newer one is on
+  // the disk. Throws UsageError naming the folder and the remedy, and Error if the disk is full.
   explicit CheckpointManager(std::string folder, int keep = 3);
   ~CheckpointManager();  // waits for the writer; an error that was not fetched by wait() is lost
   CheckpointManager(const CheckpointManager&) = delete;
   CheckpointManager& operator=(const CheckpointManager&) = delete;
 
-  // Returns the newest usable checkpoint; empty if there is none. Unusable ones are skipped,
-  // reported to `skipped` with the reason, and do not count towards `keep`. `examine` must throw
-  // UsageError for a checkpoint that is intact but cannot be used. Throws as wait() does.
+  // Returns the newest usable checkpoint, if any. Unusable ones are skipped, reported to `skipped`
+  // with the reason, and do not count towards `keep`. `examine` must throw UsageError for a
+  // checkpoint that is intact but cannot be used. Throws as wait() does.
   [[nodiscard]] std::optional<Snapshot> load_newest(
       const std::function<void(const std::string&)>& skipped,
       const std::function<void(const Snapshot&)>& examine = [](const Snapshot&) {});
 
-  // Copies the tensors, then writes folder/step-N on another thread. Throws as wait() does.
+  // Copies the tensors, and writes folder/step-N on another thread. Throws as wait() does.
   void save(Snapshot snapshot);
   // The two halves of save(); hold() throws as wait() does. A copy that is dropped, or still held
   // at destruction, is not written. release() and drop() are no-ops if no copy is held.
   void hold(Snapshot snapshot);
   void release();
   void drop() { held_.reset(); }
-  // True if the last write has failed. Does not block.
+  // True if the last write has failed and wait() has not been called since.
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
   // Blocks until the last save() is on the disk. Throws its error, once.
   void wait();

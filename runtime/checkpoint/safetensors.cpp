@@ -42,7 +42,7 @@ std::span<std::byte> bytes_of_tensor(const Tensor& t) {
 }  // namespace
 
 void save_safetensors(const std::string& path, const StateDict& tensors, const Metadata& metadata) {
-  // Wide elements come first, so that every tensor is aligned to its element size without gaps.
+  // Wide elements first, so that every tensor is aligned to its element size without gaps.
   std::vector<std::pair<std::string, Tensor>> order;
   for (const auto& [name, tensor] : tensors) {
     require(tensor.defined(), "cannot save '" + name + "': the tensor is undefined");
@@ -80,7 +80,6 @@ void save_safetensors(const std::string& path, const StateDict& tensors, const M
 
 namespace {
 
-// One entry of the header. It is validated independently of the others.
 struct Entry {
   std::string name;
   DType dtype = DType::f32;
@@ -88,9 +87,9 @@ struct Entry {
   std::uint64_t begin = 0, end = 0;
 };
 
-// Finds duplicate keys, because JSON parsers keep the last of two equal keys, which would hide a
-// tensor. This is a separate pass, because a callback of the parser that builds the header would
-// compare each entry with all others.
+// Finds duplicate keys: JSON parsers keep the last of two equal keys, which would hide a tensor. A
+// callback of the parser that builds the header would compare each entry with all others, so this
+// is a separate pass.
 class UniqueKeys : public nlohmann::json_sax<nlohmann::json> {
  public:
   [[nodiscard]] const std::string& twice() const { return twice_; }
@@ -179,7 +178,7 @@ class Reader {
       fail("the file ended early; it is truncated or still being written");
   }
 
-  // Reading any other byte as a bool would be undefined behaviour.
+  // Reading a byte other than 0 or 1 as a bool would be undefined behaviour.
   void require_booleans(const std::string& name, std::span<const std::byte> bytes) const {
     for (const std::byte b : bytes)
       if (b > std::byte{1})

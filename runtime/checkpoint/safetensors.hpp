@@ -6,8 +6,8 @@
 //   | little-endian| name -> dtype, shape, [begin, end)   | row-major, no gaps     |
 //   +--------------+--------------------------------------+------------------------+
 //
-// Writing is atomic: the file appears under its name complete and on the disk, or not at all; after
-// a crash the previous checkpoint is intact. Reading trusts nothing in the file.
+// Writing is atomic: the file appears under its name complete and on the disk, or not at all.
+// Reading trusts nothing in the file.
 #pragma once
 
 #include <map>
@@ -27,12 +27,11 @@ struct Checkpoint {
 };
 
 // Tensors may be on any device. Throws UsageError if a tensor is undefined or a name is not
-// allowed. If writing fails, throws as AtomicFile does: Error if the disk is full, otherwise
-// UsageError.
+// allowed, and as AtomicFile does if writing fails.
 void save_safetensors(const std::string& path, const StateDict& tensors,
                       const Metadata& metadata = {});
 
-// Returns tensors on the CPU. Throws UsageError naming path and fault if the file is not a
+// Returns tensors on the CPU. Throws UsageError naming path and fault unless the file is a
 // well-formed safetensors file.
 [[nodiscard]] Checkpoint load_safetensors(const std::string& path);
 

@@ -19,7 +19,7 @@ void check(int ok) {
 
 void Sha256::FreeContext::operator()(Context* context) const { EVP_MD_CTX_free(of(context)); }
 
-// Context is a stand-in for EVP_MD_CTX, so that the header does not include OpenSSL.
+// Context stands for EVP_MD_CTX: the header does not include OpenSSL.
 Sha256::Sha256() : context_(static_cast<Context*>(static_cast<void*>(EVP_MD_CTX_new()))) {
   check(context_ != nullptr ? EVP_DigestInit_ex(of(context_.get()), EVP_sha256(), nullptr) : 0);
 }

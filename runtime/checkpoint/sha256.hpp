@@ -1,6 +1,5 @@
 // SHA-256 (FIPS 180-4) by libcrypto; the same digits as `sha256sum`. It detects damage, but not
-// tampering, because an attacker who can change a file can also change the manifest that holds its
-// digest.
+// tampering: an attacker who can change a file can also change the manifest that holds its digest.
 #pragma once
 
 #include <cstddef>

@@ -45,7 +45,7 @@ std::string dump(const Json& json, const std::string& path) {
 }
 
 // Appends the digest of the preceding text as the last entry. `open_object` is an object's text
-// without its last brace and the line break before it.
+// without the line break and the brace at its end.
 std::string seal(const std::string& open_object) {
   const std::string text = open_object + ",\n";
   return text + " \"sha256\": \"" + sha256(bytes_of_text(text)) + "\"\n}\n";
@@ -73,7 +73,6 @@ class Folder {
                : "is missing: the folder is not a checkpoint";
   }
 
-  // Reads the file to its end.
   FileFacts examine(const std::string& name, std::string* keep = nullptr) const {
     if (const std::string kind = odd_kind(file(name)); !kind.empty()) fail(name, "is " + kind);
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(std::fopen(file(name).c_str(), "rb"),
@@ -97,7 +96,7 @@ class Folder {
     return facts;
   }
 
-  // Returns the manifest after checking all files that it names.
+  // Checks all files that the manifest names.
   [[nodiscard]] Json manifest() const {
     std::string text;
     (void)examine(kManifest, &text);
@@ -153,8 +152,8 @@ void write_files(const Folder& folder, const Snapshot& snapshot) {
   write_atomically(folder.file(kManifest), seal(text.substr(0, text.size() - 2)));
 }
 
-// Moves the folder `written` to `path`, and removes the folder there. A crash leaves one of the two
-// complete under the name, if the file system can exchange names.
+// Moves the folder `written` to `path`, replacing the folder there. If the file system can exchange
+// names, a crash leaves a complete folder under the name.
 void replace(const std::string& path, const std::string& written) {
   if (renameat2(AT_FDCWD, written.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) {
     sync_folder(fs::path(path).parent_path(), path);

@@ -8,8 +8,8 @@
 //
 // The snapshot is valid only if the folder has a manifest and all files named in it are intact.
 // Every file is written with fsync and rename (atomic_file.hpp) before the manifest, so kill -9, a
-// power cut or a full disk leaves at worst a folder without a manifest. The digests, which
-// `sha256sum` prints too, detect bytes that are later lost or changed on the disk.
+// power cut or a full disk leaves at worst a folder without a manifest. The digests (of
+// `sha256sum`) detect bytes that are later lost or changed on the disk.
 #pragma once
 
 #include <cstdint>
@@ -31,29 +31,28 @@ struct Snapshot {
 };
 
 // On return the snapshot is on the disk, in the folder `path`, whose parent must exist. A complete
-// snapshot that is there already remains until this one, in `path`.new, is complete. Removes the
-// remains of an earlier attempt first, and its own if writing fails. Throws as AtomicFile does.
+// snapshot that is there already remains until the new one, in `path`.new, is complete. Removes the
+// remains of an earlier attempt before writing, and its own files if writing fails. Throws as
+// AtomicFile does.
 void write_snapshot(const std::string& path, const Snapshot& snapshot);
 
-// Returns tensors on the CPU. Throws UsageError naming the folder, the file in it and the fault,
-// unless every byte matches the manifest.
+// Returns tensors on the CPU. Throws UsageError naming the folder, the file and the fault unless
+// every byte matches the manifest.
 [[nodiscard]] Snapshot read_snapshot(const std::string& path);
 
 [[nodiscard]] std::string snapshot_name(std::int64_t step);  // e.g. "step-000200"
-// Returns the steps and paths of the folders with such names, sorted by step; none if `folder` does
-// not exist.
+// Steps and paths of the folders with such names, sorted by step; none if `folder` does not exist.
 [[nodiscard]] std::vector<std::pair<std::int64_t, std::string>> list_snapshots(
     const std::string& folder);
 
-// Returns the newest usable snapshot; empty if there is none. An unusable one is skipped and
-// reported with its path and the reason. `examine` must throw UsageError for a snapshot that is
-// intact but cannot be used.
+// Returns the newest usable snapshot, if any. Unusable ones are skipped and reported with path and
+// reason. `examine` must throw UsageError for a snapshot that is intact but cannot be used.
 [[nodiscard]] std::optional<Snapshot> newest_snapshot(
     const std::string& folder,
     const std::function<void(const std::string& path, const std::string& why)>& skipped,
     const std::function<void(const Snapshot&)>& examine);
 
-// True if the folder was written completely. Its other files are not checked.
+// True if the folder has a manifest. Its other files are not checked.
 [[nodiscard]] bool has_manifest(const std::string& path);
 
 // Removes a snapshot's folder, the manifest first, so that a partly removed one does not count as a

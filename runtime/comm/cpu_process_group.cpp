@@ -50,8 +50,8 @@ std::shared_ptr<ProcessGroup> CpuProcessGroup::split(int colour) {
   return make_subgroup(*this, peers_.segments().bootstrap(), members_of_colour(*this, colour));
 }
 
-// Marks the group as aborted. The running call notices the mark and reports it; if no call is
-// running, this thread does.
+// A running call notices the mark and reports the abort. If no call is running, this thread reports
+// it.
 void CpuProcessGroup::abort(Site site) {
   peers_.health().mark_aborted(site);
   queue_.take_turn([this] { peers_.health().report_aborted(); });

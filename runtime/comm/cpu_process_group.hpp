@@ -1,5 +1,5 @@
-// The process group for buffers in host memory, over any transport: numbers the calls in order and
-// passes them to the dispatcher, one at a time. device_process_group.hpp adds GPU memory.
+// The process group for buffers in host memory, over any transport. Numbers the calls and passes
+// them to the dispatcher, one at a time. device_process_group.hpp adds GPU memory.
 #pragma once
 
 #include "runtime/comm/executor/dispatcher.hpp"
@@ -45,20 +45,19 @@ class CpuProcessGroup : public ProcessGroup {
   }
 
  protected:
-  // Executes the call whose turn it is.
   virtual void execute(Transfer& transfer) { dispatcher_.run(transfer); }
 
   Peers peers_;
   Dispatcher dispatcher_;
 
  private:
-  // Sets the call's algorithm from the group's options: see asked_of() in select.hpp.
+  // Sets the call's algorithm from the group's options (asked_of() in select.hpp).
   void ask(Transfer& transfer) const;
   void take_turn(Transfer& transfer, bool foreground);
 
   GroupOptions options_;
   std::vector<std::pair<Bytes, Algorithm>> by_size_;  // empty: options_.algorithm for all
-  std::uint64_t collectives_ = 0, messages_ = 0;      // number run so far, for error messages
+  std::uint64_t collectives_ = 0, messages_ = 0;      // numbers of calls run so far, for errors
 
  protected:
   Queue queue_;  // destroyed first, because its thread uses all members above

@@ -9,7 +9,6 @@ namespace ringsmith::comm {
 
 namespace {
 
-// Returns the device that owns this memory, or the CPU.
 Device device_of(const std::byte* data) {
   cudaPointerAttributes attributes{};
   if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {
@@ -19,8 +18,8 @@ Device device_of(const std::byte* data) {
   return attributes.type == cudaMemoryTypeDevice ? Device::cuda(attributes.device) : Device::cpu();
 }
 
-// True if the buffers are on device `ours`. Throws UsageError if a buffer is on another device, or
-// if one is on the host and the other on the device.
+// True if the buffers are on device `ours`. Throws UsageError if one is on another device, or if
+// only one is on the host.
 bool on_device(const Transfer& transfer, Device ours) {
   if (transfer.call.count == 0) return false;  // no data, as in a barrier, so the hosts suffice
   bool any_host = false, any_device = false;
@@ -41,7 +40,6 @@ bool on_device(const Transfer& transfer, Device ours) {
 
 }  // namespace
 
-// The handle of a call in flight on the device.
 class DeviceProcessGroup::DeviceWork : public Work {
  public:
   DeviceWork(WorkPtr item, std::shared_ptr<cuda_ipc::DeviceOperation> operation,
@@ -89,8 +87,8 @@ std::vector<std::string> DeviceProcessGroup::describe_transport() const {
   return backend_->describe();
 }
 
-// Records whether the buffers are on the device. If so, adds an operation that starts after the
-// work in the caller's current stream.
+// Sets on_device and, for device memory, adds an operation that starts after the work in the
+// caller's current stream.
 Transfer DeviceProcessGroup::prepared(const Transfer& call) const {
   Transfer transfer = call;
   transfer.call.on_device = on_device(transfer, device_);

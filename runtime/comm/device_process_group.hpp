@@ -1,10 +1,8 @@
-// The process group for ranks with one GPU each: a CpuProcessGroup that also takes device memory. A
-// call on device memory is ordered with the caller's stream:
+// A process group that also accepts device memory, for ranks with one GPU each. A call on device
+// memory is ordered with the caller's stream:
 //
 //     caller's stream   [before] --ready-.                      .-done--> [after]
 //     group's stream                     '--> [the collective] -'
-//
-// The backend (device/backend.hpp) moves the bytes.
 #pragma once
 
 #include "runtime/comm/cpu_process_group.hpp"
@@ -13,13 +11,12 @@
 
 namespace ringsmith::comm {
 
-// No virtual function is defined inline here, because g++ 16 would call its body directly in CPU
-// code that holds a ProcessGroup, and a program that is linked without devices would then need this
-// class.
+// Defines no virtual function inline: g++ 16 would call an inline body directly in CPU code that
+// holds a ProcessGroup, so programs linked without devices would need this class.
 class DeviceProcessGroup : public CpuProcessGroup {
  public:
-  // Collective over the ranks of the bootstrap. Throws UsageError unless options.device is a GPU of
-  // this process, or if a backend refuses the options.
+  // Collective over the ranks of the bootstrap. Throws UsageError if options.device is not a GPU of
+  // this process, or if options.engine cannot work.
   DeviceProcessGroup(const std::shared_ptr<Bootstrap>& bootstrap, const GroupOptions& options,
                      const cuda_ipc::Tuning& tuning = {});
   // Runs all queued calls first.
@@ -29,10 +26,9 @@ class DeviceProcessGroup : public CpuProcessGroup {
   void run(const Transfer& transfer) override;
   [[nodiscard]] std::shared_ptr<CommMemory> allocate_on(Device where, Bytes size) override;
   [[nodiscard]] std::vector<std::string> describe_transport() const override;
-  // Returns the engine in use. The stream engine runs calls that the kernel engine does not
-  // support.
+  // Returns the engine in use; automatic if data passes through host memory. Calls that the kernel
+  // engine does not support run on the stream engine.
   [[nodiscard]] CudaEngine engine() const { return backend_->engine(); }
-  // Returns the group's own stream, which has high priority.
   [[nodiscard]] const Stream& stream() const { return stream_; }
 
  private:

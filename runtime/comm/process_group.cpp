@@ -10,7 +10,6 @@ namespace ringsmith::comm {
 
 namespace {
 
-// Messages are built only if a check fails, so a check costs only a comparison.
 [[noreturn]] void fail(Collective collective, const std::string& what) {
   throw UsageError(std::string(name_of(collective)) + ": " + what);
 }
@@ -33,8 +32,8 @@ void check_reduction(Collective collective, DType dtype, ReduceOp op) {
          "avg needs a floating type, got " + std::string(name_of(dtype)) + "; use sum and divide");
 }
 
-// Checks that the types match and that one buffer holds `times` as many elements as the other. The
-// smaller buffer may be this rank's part of the larger one; any other overlap is an error.
+// Checks that the types match, that the larger buffer holds `times` as many elements as the
+// smaller, and that they overlap only if the smaller is this rank's part of the larger.
 void check_pair(Collective collective, const ConstBuffer& input, const ConstBuffer& output,
                 bool input_larger, int times, int rank) {
   if (input.dtype() != output.dtype())

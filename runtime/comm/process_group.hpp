@@ -1,35 +1,34 @@
-// ProcessGroup: the collectives, between the ranks of one job.
+// The collectives between the ranks of one job.
 //
-// Every rank calls the same operations in the same order. Each operation carries a fingerprint
-// {operation, reduction, dtype, count, root, algorithm}; ranks compare it before data moves, and a
-// difference throws a MismatchError that names both calls. Every wait has a deadline
-// (GroupOptions); a dead peer throws PeerLost. Each of these errors breaks the group.
+// Every rank must call the same operations in the same order. Ranks compare each call's fingerprint
+// {operation, reduction, dtype, count, root, algorithm, kind of memory} before they use the data,
+// and throw a MismatchError that names both calls if they differ. Every wait has a deadline
+// (GroupOptions). A wait for a dead peer throws PeerLost. Each of these errors breaks the group.
 //
 // The order of every floating-point sum is fixed by the call (algorithm, count, type and kind of
 // memory), the world size and the nodes, never by timing: see runtime/comm/schedule, and for
 // `automatic` runtime/comm/schedule/select.hpp. Every addition rounds to the element type,
 // including f16 and bf16. All ranks get the same bits, in every run.
 //
-// Device memory. A group with a device (GroupOptions::device) accepts buffers in the memory of that
-// device wherever it accepts host memory; in one call, all ranks must use the same kind. Then:
+// A group with a device (GroupOptions::device) also accepts buffers in that device's memory. In one
+// call, all ranks must use the same kind of memory. On device memory:
 //
 //     the caller's stream   ...forward, backward...|                       |wait()|...optimizer...
 //     the group's stream                           `-->[ the collective ]--^
 //
-//   - The collective starts after everything that was in the caller's current stream
-//     (Stream::current() of the calling thread) at the time of the call. It runs on the group's
-//     own stream, in the order of the group's calls.
+//   - The collective starts after all work that was in the calling thread's current stream
+//     (Stream::current()) at the time of the call. It runs on the group's own stream, in the order
+//     of the group's calls.
 //   - wait() makes the waiting thread's current stream wait for the collective. The host itself
-//     waits only until every rank has made the call, and wait() throws if calls do not match, a
-//     peer is lost or the deadline passes. host_wait() also waits for the result, and throws errors
-//     of the device; so does the next call of the group.
-//   - The blocking forms are the asynchronous forms followed by wait(): ordered on the stream.
-//   - Buffers may be any memory of the device. Peers read and write communication memory
-//     (allocate_on) in place; other memory is staged.
+//     waits only until every rank has made the call. wait() throws if calls do not match, a peer is
+//     lost or the deadline passes. host_wait() also waits for the result and throws errors of the
+//     device, as does the group's next call.
+//   - The blocking forms are the asynchronous forms followed by wait().
+//   - Buffers may be in any memory of the device. Peers access communication memory (allocate_on)
+//     in place; other memory is staged.
 //
-// Every typed function below checks this rank's arguments (a UsageError names the argument and the
-// remedy) and packs them into a Transfer. Each kind of group implements the execution of a
-// Transfer: submit() and run().
+// Every typed function below checks this rank's arguments (UsageError) and packs them into a
+// Transfer, which submit() or run() executes.
 #pragma once
 
 #include <memory>
@@ -53,10 +52,10 @@ class ProcessGroup {
   [[nodiscard]] virtual Device device() const { return options().device; }
 
   // ---- collectives; types/collective.hpp has the contents of their buffers ----
-  // In place if input and output are the same memory, or if the smaller buffer is this rank's part
-  // of the larger; any other overlap is a UsageError. A buffer that only the root has is ignored on
-  // other ranks. `part` below has the same length on every rank. The buffers of asynchronous forms
-  // must stay valid and unchanged until wait().
+  // A call is in place if input and output are the same memory, or if the smaller buffer is this
+  // rank's part of the larger; any other overlap is a UsageError. A buffer that only the root has
+  // is ignored on other ranks. `part` below has the same length on every rank. The buffers of
+  // asynchronous forms must stay valid and unchanged until wait().
   void all_reduce(ConstBuffer input, Buffer output, ReduceOp op) {
     run(checked(Collective::all_reduce, input, output, kNoRoot, op));
   }
@@ -129,12 +128,12 @@ class ProcessGroup {
 
   // ---- implemented by each kind of group, for calls whose arguments have been checked ----
   virtual WorkPtr submit(const Transfer& transfer) = 0;
-  // Like submit() followed by wait(); may run it on the calling thread.
+  // Like submit() followed by wait(), but may run the call on the calling thread.
   virtual void run(const Transfer& transfer) { submit(transfer)->wait(); }
 
-  // Ends the group: a running call, here or on another rank, throws Aborted within milliseconds,
-  // and so does every later call. May be called from any thread. Throws UsageError if the group
-  // cannot be aborted.
+  // Ends the group: a running call, on this or another rank, throws Aborted within milliseconds,
+  // and so does every later call. May be called from any thread. Throws UsageError if this kind of
+  // group cannot be aborted.
   virtual void abort(Site site = Site::here());
 
   // ---- communication memory ----
@@ -142,15 +141,14 @@ class ProcessGroup {
   // may allocate different sizes.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate(Bytes size) = 0;
   // Like allocate(), on the host or on the group's device. Throws UsageError for another device.
-  // The caller's current stream may use the memory immediately.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate_on(Device where, Bytes size);
 
   // ---- groups of some of the ranks; collective over this group ----
   // Each group has its own memory, connections and queue, so groups run concurrently and may
-  // outlive the group that they were made from. They have the options of that group.
+  // outlive their parent. They inherit its options.
   //
-  // Rank i of the new group is ranks[i] of this one. All ranks must pass the same list
-  // (MismatchError). Ranks that are not in it get a group whose every call throws a UsageError.
+  // Rank i of the new group is rank ranks[i] of this group. All ranks must pass the same list
+  // (MismatchError). Ranks outside it get a group whose every call throws UsageError.
   [[nodiscard]] virtual std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks);
   // Makes a group of the ranks with the same colour, ordered by their ranks in this group. A rank
   // with a negative colour joins none. split(node_of()[rank()]) makes one group for each node.
@@ -158,38 +156,37 @@ class ProcessGroup {
 
   // ---- options and facts ----
   virtual void set_algorithm(Algorithm algorithm) = 0;  // of later calls; same on all ranks
-  // Sets the algorithm of later all-reduces by size. The first entry whose size is at least the
-  // message's determines it, or else the last entry. Applies until the next set_algorithm(). The
-  // entries must be ordered by size and the same on all ranks.
+  // Sets the algorithm of later all-reduces by size, until the next set_algorithm(). A message uses
+  // the first entry of at least its size, or else the last entry. The entries must be ordered by
+  // size and the same on all ranks.
   virtual void set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>& by_size);
-  // Returns, by rank, the number of the rank's node, whose ranks share memory; empty if unknown.
+  // Returns, by rank, the number of the rank's node; empty if unknown. Ranks of a node may share
+  // memory.
   [[nodiscard]] virtual std::vector<int> node_of() const { return {}; }
   // Returns the bytes that this rank has sent to ranks on other nodes, including control data.
   [[nodiscard]] virtual Bytes sent_between_nodes() const { return Bytes(0); }
-  // Returns lines that say how ranks reach each other and why a better way was refused.
+  // Returns text lines that say how ranks reach each other, and why a better way is not used.
   [[nodiscard]] virtual std::vector<std::string> describe_transport() const { return {}; }
-  // Sets GroupOptions::flight_folder later, when it is known.
+  // Sets GroupOptions::flight_folder after construction.
   virtual void keep_flight_in(const std::string& /*folder*/) {}
 
  protected:
-  // Throws UsageError if this rank is not a member; called before anything else is checked.
+  // Throws UsageError if this rank is not a member. Called before other checks.
   virtual void check_member(const char* /*call*/) const {}
 
  private:
   static constexpr int kNoRoot = -1;
-  // Returns the arguments as a Transfer, or throws a UsageError that names the wrong one.
   [[nodiscard]] Transfer checked(Collective collective, ConstBuffer input, Buffer output,
                                  int root = kNoRoot, ReduceOp op = {}) const;
   [[nodiscard]] Transfer checked_message(Collective collective, ConstBuffer input, Buffer output,
                                          int peer) const;
 };
 
-// Makes the group of all ranks of this job. options.bootstrap tells how they find each other: by
-// default through the launcher of this process (mpirun, ringrun, srun); a process without a
-// launcher gets a group of one rank. Collective. Defined in runtime/job/bootstrap.cpp.
+// Makes the group of all ranks of this job. Collective. options.bootstrap tells how they find each
+// other: by default through the launcher of this process (mpirun, ringrun, srun). A process without
+// a launcher gets a group of one rank. Defined in runtime/job/bootstrap.cpp.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options = {});
-// Makes the group over the given bootstrap (runtime/job/bootstrap.hpp), for launchers and tests.
-// Collective.
+// Makes the group over the given bootstrap, for launchers and tests. Collective.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
                                                                const GroupOptions& options = {});
 

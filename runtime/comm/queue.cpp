@@ -12,9 +12,9 @@ namespace ringsmith::comm {
 
 namespace {
 
-// Prints the first error of a group if the handle of the failed call was dropped, because there may
-// be no later call to throw it. Prints nothing during stack unwinding, because the exception that
-// is being thrown may have the same cause.
+// Prints the first error of a group if the failed call's handle is destroyed without a wait(),
+// because there may be no later call to throw it. Prints nothing during stack unwinding, because
+// the exception may have the same cause.
 void say_unheard(const std::exception_ptr& error) noexcept {
   if (std::uncaught_exceptions() > 0) return;
   try {

@@ -1,8 +1,8 @@
 // Runs a group's operations in the order of their calls, one at a time.
 //
-// Asynchronous calls are queued for the communication thread. A blocking call, or wait() for a
-// queued one, runs the due operations on the calling thread if no other thread is running one. This
-// avoids a thread switch, which costs more than a small collective.
+// The communication thread runs queued asynchronous calls. A blocking call or a wait() runs the due
+// operations on the calling thread if no other thread is running one. This avoids a thread switch,
+// which costs more than a small collective.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +19,7 @@ namespace ringsmith::comm {
 
 class Queue {
  public:
-  // Runs a transfer. foreground: true if a caller waits for it; the thread may then hold its core.
+  // Runs a transfer. foreground: a caller waits for it, so the thread may hold its core.
   using Runner = std::function<void(Transfer&, bool foreground)>;
   // Tells a running transfer that a caller has started to wait for it.
   using Hurry = std::function<void()>;
@@ -28,12 +28,12 @@ class Queue {
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
   ~Queue() { stop(); }
-  // Runs all queued operations; nothing may be added afterwards.
+  // Runs all queued operations. After this call, none may be added.
   void stop();
 
   WorkPtr push(const Transfer& transfer);
   void run(Transfer& transfer);  // blocking; rethrows
-  // Runs `action` between two transfers. Must not be called from within a transfer.
+  // Runs `action` while no transfer runs. Must not be called from within a transfer.
   void take_turn(const std::function<void()>& action);
 
  private:

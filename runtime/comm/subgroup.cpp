@@ -74,8 +74,8 @@ class MemberBootstrap : public Bootstrap {
   std::optional<int> node_;
 };
 
-// The group as seen by a rank outside it: collectives, allocations, set_algorithm(), new_group()
-// and split() throw a UsageError that names the rank. rank() is -1, and size() is the group's.
+// The group as seen by a rank outside it: every call throws a UsageError. rank() is -1, and size()
+// is the group's.
 class NonMemberGroup : public ProcessGroup {
  public:
   // rank and members are numbered as in the parent group.
@@ -109,7 +109,6 @@ class NonMemberGroup : public ProcessGroup {
   GroupOptions options_;
 };
 
-// Returns the values of all ranks, by rank.
 template <std::size_t n>
 std::vector<std::array<std::int32_t, n>> all_gather(ProcessGroup& group,
                                                     const std::array<std::int32_t, n>& mine) {
@@ -122,7 +121,7 @@ std::vector<std::array<std::int32_t, n>> all_gather(ProcessGroup& group,
 }  // namespace
 
 std::vector<int> agreed_members(ProcessGroup& parent, const std::vector<int>& ranks) {
-  // Lists are exchanged before they are checked, so that no rank waits for a rank with a bad list.
+  // Exchanges the lists before it checks them, so that no rank waits for one that has thrown.
   constexpr std::size_t kMost = 64;  // ranks of a group (segments.cpp); a longer list is invalid
   std::array<std::int32_t, kMost + 1> mine{};
   mine[kMost] = static_cast<std::int32_t>(ranks.size());

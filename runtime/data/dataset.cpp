@@ -25,7 +25,7 @@ std::vector<std::uint8_t> read_file(const std::string& path, const std::string& 
   const auto fail = [&](const std::string& reason) {
     throw UsageError("cannot read " + what + " '" + path + "': " + reason);
   };
-  // A device such as /dev/zero has no end of file.
+  // A device such as /dev/zero has no end.
   if (const std::string kind = odd_kind(path); !kind.empty() && kind != "a FIFO")
     fail("it is " + kind + ", not a file");
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
@@ -40,7 +40,7 @@ std::vector<std::uint8_t> read_file(const std::string& path, const std::string& 
     if (std::ferror(file.get()) != 0) fail(std::strerror(errno));
     if (n < piece.size()) break;
   }
-  // Compressed files are refused, because the model would be trained on the compressed bytes.
+  // Refuses compressed files, because the model would be trained on the compressed bytes.
   struct Compressed {
     std::string_view begins, kind, tool;
   };

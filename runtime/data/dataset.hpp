@@ -25,12 +25,11 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   [[nodiscard]] virtual std::int64_t size() const = 0;
-  // Returns the samples of these indices, stacked in this order along dimension 0. Called from
-  // several threads concurrently, so it must not modify the object. Throws UsageError for an index
-  // outside [0, size()).
+  // The samples of these indices, stacked in this order along dimension 0. Called from several
+  // threads concurrently. Throws UsageError for an index outside [0, size()).
   [[nodiscard]] virtual Batch get(std::span<const std::int64_t> indices) const = 0;
-  // Returns the samples as training sees them in this epoch (Sampler::epoch). Same as get(), unless
-  // the dataset modifies its samples at random.
+  // The samples as training sees them in this epoch: those of get(), unless the dataset modifies
+  // samples at random.
   [[nodiscard]] virtual Batch get_in_epoch(std::span<const std::int64_t> indices,
                                            std::int64_t /*epoch*/) const {
     return get(indices);
@@ -41,19 +40,19 @@ class Dataset {
 };
 
 // Reads a whole file, or a FIFO to its end. Throws UsageError "cannot read WHAT 'PATH': reason" if
-// it is missing, unreadable, compressed, or of another kind.
+// the file is missing, unreadable, compressed, or of another kind.
 [[nodiscard]] std::vector<std::uint8_t> read_file(const std::string& path, const std::string& what);
 
 // ---- text as bytes ----
 //
-// The vocabulary is the 256 byte values, so any file is training data.
+// Any file is training data.
 //
 //   text      T h e _ r i n g _ t u r n s ...
 //   inputs    T h e _ r i n g                 context = 8
 //   targets   h e _ r i n g _                 at each position the next byte
 //
-// A window starts every `stride` bytes. The validation part is the tail of each file, so that it is
-// as diverse as the training part, and none of its bytes is used for training.
+// A window starts every `stride` bytes. The validation part is the tail of each file: it is as
+// diverse as the training part, and no training window overlaps it.
 
 struct ByteText {
   std::vector<std::uint8_t> train;
@@ -61,14 +60,14 @@ struct ByteText {
 };
 
 // Reads the files in this order; the last round(size * validation_fraction) bytes of each file are
-// for validation. Empty files among several are skipped. Throws UsageError if validation_fraction
-// is outside [0, 1), and, naming the file, if one cannot be read or all are empty.
+// for validation. Throws UsageError if validation_fraction is outside [0, 1), and, naming the file,
+// if one cannot be read or all are empty.
 [[nodiscard]] ByteText load_text(const std::vector<std::string>& paths,
                                  double validation_fraction = 0.1);
 
 // Windows of a text given as numbers: bytes, or tokens of a vocabulary (tokens.hpp). inputs and
-// targets are i64 of shape (batch, context). Throws UsageError naming `name` if the text is shorter
-// than one window of context + 1 numbers. Context and stride must be at least 1 (UsageError).
+// targets are i64 of shape (batch, context). Throws UsageError if context or stride is below 1,
+// and, naming `name`, if the text is shorter than one window of context + 1 numbers.
 class TokenWindows : public Dataset {
  public:
   TokenWindows(std::vector<std::uint16_t> tokens, std::int64_t context, std::int64_t stride,
@@ -88,6 +87,6 @@ class TokenWindows : public Dataset {
   std::int64_t stride_;
   std::int64_t windows_ = 0;
 };
-using ByteWindows = TokenWindows;  // the vocabulary is the 256 byte values
+using ByteWindows = TokenWindows;
 
 }  // namespace ringsmith

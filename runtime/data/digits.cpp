@@ -171,7 +171,7 @@ GreyImages draw_digits(std::int64_t n, std::uint64_t seed) {
       std::vector<std::uint8_t>(static_cast<std::size_t>(n * kDigitSide * kDigitSide)),
       std::vector<std::uint8_t>(static_cast<std::size_t>(n))};
   for (std::int64_t i = 0; i < n; ++i) {
-    // The generator's seeding mixes its input, so neighbouring seeds give independent samples.
+    // Seeding mixes its input, so neighbouring seeds give independent samples.
     Generator g(seed * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(i));
     const auto digit = static_cast<std::size_t>(randint(0, kDigits, g));
     images.labels[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(digit);

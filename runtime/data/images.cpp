@@ -13,10 +13,11 @@ namespace ringsmith {
 
 namespace {
 
-constexpr std::size_t kBytes = 256;  // number of byte values
+constexpr std::size_t kBytes = 256;
 
-// Mixes three numbers into one. Every bit of the result depends on every bit of the inputs (Steele,
-// Lea and Flood, "Fast splittable pseudorandom number generators", 2014: the mixing of SplitMix64).
+// Mixes three numbers into one, with the mixing function of SplitMix64: every bit of the result
+// depends on every bit of the inputs (Steele, Lea and Flood, "Fast splittable pseudorandom number
+// generators", 2014).
 std::uint64_t mix(std::uint64_t seed, std::int64_t epoch, std::int64_t index) {
   std::uint64_t z = seed;
   for (const std::int64_t next : {epoch, index}) {

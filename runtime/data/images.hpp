@@ -1,5 +1,4 @@
-// Labelled images, stored as bytes and converted to floats per batch. They are read from MNIST's or
-// CIFAR-10's files, or drawn.
+// Labelled images, stored as bytes and converted to floats per batch: MNIST, CIFAR-10, or drawn.
 #pragma once
 
 #include <cstdint>
@@ -38,26 +37,25 @@ struct PixelStatistics {
 //             +------+
 struct Augmentation {
   std::int64_t pad = 0;  // pixels on each side; 0: no crop
-  bool flip = false;     // mirrors half of the images
+  bool flip = false;     // mirrors an image with probability 1/2
   std::uint64_t seed = 0;
 };
 
-// inputs are f32 of shape (batch, channels, height, width), (pixel / 255 - mean) / stddev; targets
-// are i64 of shape (batch).
+// inputs: f32 (batch, channels, height, width), (pixel / 255 - mean) / stddev; targets: i64
+// (batch).
 class ImageDataset : public Dataset {
  public:
   // Throws UsageError if pixels, labels and statistics do not match, a label is not below classes,
   // or the pad is negative.
   ImageDataset(Images images, int classes, const PixelStatistics& statistics,
                Augmentation augmentation = {});
-  // For grey images. The default mean and stddev are those computed over MNIST's training images.
+  // For grey images. The default mean and stddev are those of MNIST's training images.
   explicit ImageDataset(GreyImages images, int classes = 10, float mean = 0.1307F,
                         float stddev = 0.3081F);
 
   [[nodiscard]] std::int64_t size() const override {
     return static_cast<std::int64_t>(images_.labels.size());
   }
-  // Does not augment.
   [[nodiscard]] Batch get(std::span<const std::int64_t> indices) const override;
   [[nodiscard]] Batch get_in_epoch(std::span<const std::int64_t> indices,
                                    std::int64_t epoch) const override;
@@ -83,21 +81,21 @@ class ImageDataset : public Dataset {
 //   byte 0-1  zero        byte 2  element type (0x08 = unsigned byte)        byte 3  dimensions d
 //   then d sizes as big-endian 32-bit numbers, then the elements, row-major
 //
-// A file that violates this is refused with one line that names the file, the fault and the remedy.
+// A file that violates this format is refused with one line: the file, the fault and the remedy.
 struct IdxArray {
   std::vector<std::int64_t> sizes;
   std::vector<std::uint8_t> bytes;
 };
 
-// Reads an array of unsigned bytes; other element types are refused.
+// Other element types than unsigned bytes are refused.
 [[nodiscard]] IdxArray read_idx(const std::string& path);
 
-// Reads a pair of files: images (n, height, width) and labels (n), each label below classes.
+// Reads images (n, height, width) and labels (n), each below classes.
 [[nodiscard]] GreyImages load_idx_images(const std::string& images_path,
                                          const std::string& labels_path, int classes = 10);
 
 // Reads a folder with MNIST's usual names: train-images-idx3-ubyte and train-labels-idx1-ubyte, or
-// t10k- instead of train-. The spelling with a dot, train-images.idx3-ubyte, is accepted, too.
+// t10k- instead of train-. A dot is accepted, too: train-images.idx3-ubyte.
 [[nodiscard]] GreyImages load_mnist(const std::string& folder, bool train);
 [[nodiscard]] bool has_mnist(const std::string& folder);  // training images, under either name
 
@@ -118,13 +116,13 @@ struct IdxArray {
 // points, then scales, shears, rotates and shifts them, draws them with a pen of random width, and
 // adds noise. Sample i depends only on (seed, i), so a longer set begins with the shorter one.
 //
-// Returns n images of 28 x 28 with random labels 0..9. Use another seed for held-out digits.
+// Returns n images of 28 x 28 with random labels 0..9.
 [[nodiscard]] GreyImages draw_digits(std::int64_t n, std::uint64_t seed);
 
 // ---- coloured shapes, also drawn (shapes.cpp) ----
 //
 // disc, ring, square, frame, triangle, plus, star, half disc, moon, bars: labels 0 to 9. The
-// colours of shape and ground are random but distinct, so that only the form identifies the class.
+// colours of shape and ground are random but distinct: only the form identifies the class.
 //
 // Returns n images of 3 x 32 x 32.
 [[nodiscard]] Images draw_shapes(std::int64_t n, std::uint64_t seed);

@@ -35,7 +35,6 @@ DataLoader::Epoch DataLoader::epoch() {
 }
 
 struct DataLoader::Epoch::Prefetch {
-  // The outcome of a task: nothing yet, a batch, or an exception.
   struct Result {
     std::optional<Batch> batch;
     std::exception_ptr error;
@@ -71,7 +70,7 @@ struct DataLoader::Epoch::Prefetch {
     }
     try {
       for (int w = 0; w < o.workers; ++w) workers.emplace_back([this] { work(); });
-    } catch (...) {  // a thread could not start; the others must not outlive this object
+    } catch (...) {  // a thread could not start; the other threads must not outlive this object
       join();
       throw;
     }

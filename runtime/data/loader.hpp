@@ -5,8 +5,8 @@
 //   slots              . . . 7              task t uses slot t mod window, whenever it completes
 //   next()             ^ waits for task 4, although task 7 completed first
 //
-// A worker's exception is stored in its slot like a batch and thrown by the corresponding next();
-// the epoch can continue after it. Ending an Epoch early stops workers after their current batch.
+// A worker's exception is stored in the task's slot like a batch, and the corresponding next()
+// throws it; the epoch can continue. Ending an Epoch early stops workers after their current batch.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class DataLoader {
 
   [[nodiscard]] std::int64_t batches() const;  // per epoch
 
-  // One pass over the sampler's indices. Use it from a single thread.
+  // One pass over the sampler's indices, for a single thread.
   class Epoch {
    public:
     Epoch(const Dataset& dataset, const std::vector<std::int64_t>& indices, std::int64_t epoch,
@@ -45,11 +45,11 @@ class DataLoader {
     Epoch(Epoch&&) noexcept;
     Epoch& operator=(Epoch&&) noexcept;
 
-    // Returns the next batch; empty after the last one. Throws the exception of Dataset::get().
+    // Returns the next batch; nothing after the last one. Throws the exception of Dataset::get().
     [[nodiscard]] std::optional<Batch> next();
     [[nodiscard]] std::int64_t position() const;  // batches taken so far
 
-    // for (const auto& [inputs, targets] : loader.epoch()): calls next() until it returns nothing.
+    // For the loop: for (const auto& [inputs, targets] : loader.epoch()).
     struct Iterator {
       Epoch* epoch;
       std::optional<Batch> batch;

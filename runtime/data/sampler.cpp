@@ -9,7 +9,7 @@
 namespace ringsmith {
 namespace {
 
-// Limits on samples and epochs, and on ranks, so that positions do not overflow.
+// Limits that keep positions from overflowing.
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 53;
 constexpr std::int64_t kMostRanks = 1 << 20;
 
@@ -72,7 +72,7 @@ SamplerState DistributedSampler::state(std::int64_t taken) const {
 }
 
 void DistributedSampler::load_state(const SamplerState& state) {
-  // The last samples of an epoch may be padding: at most one per rank beyond the dataset.
+  // The last samples may be padding: at most one per rank beyond the dataset.
   require(state.used >= 0 && state.used <= dataset_size_ + kMostRanks,
           "DistributedSampler: cannot continue at sample " + std::to_string(state.used) +
               " of an epoch of " + count(dataset_size_, "sample"));
@@ -89,7 +89,7 @@ std::vector<std::int64_t> DistributedSampler::indices() {
   std::vector<std::int64_t> mine;
   mine.reserve(static_cast<std::size_t>(samples_));
   for (std::int64_t i = 0; i < samples_; ++i) {
-    // Padding repeats the whole order from its beginning, as often as needed.
+    // Padding repeats the order from its beginning, as often as needed.
     const std::int64_t position =
         (state_.used + options_.rank + i * options_.replicas) % dataset_size_;
     mine.push_back(order[static_cast<std::size_t>(position)]);

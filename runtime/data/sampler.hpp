@@ -18,7 +18,7 @@ namespace ringsmith {
 class Sampler {
  public:
   virtual ~Sampler() = default;
-  // Returns the indices of one pass, in order. RandomSampler returns another order on each call.
+  // The indices of one pass, in order. RandomSampler returns another order on each call.
   [[nodiscard]] virtual std::vector<std::int64_t> indices() = 0;
   [[nodiscard]] virtual std::int64_t size() const = 0;            // length of indices()
   [[nodiscard]] virtual std::int64_t epoch() const { return 0; }  // of indices(), if counted
@@ -35,7 +35,7 @@ class SequentialSampler : public Sampler {
 };
 
 // Each pass draws a 63-bit seed from g and permutes with a new generator of that seed, as
-// torch.utils.data.RandomSampler does. (Torch's DataLoader first draws another seed from g.)
+// torch.utils.data.RandomSampler does. (Torch's DataLoader first draws another seed.)
 class RandomSampler : public Sampler {
  public:
   explicit RandomSampler(std::int64_t dataset_size, Generator& g = default_generator());
@@ -55,8 +55,8 @@ struct DistributedSamplerOptions {
   bool drop_last = false;  // truncates the dataset to a multiple of R, instead of repeating samples
 };
 
-// The progress of all ranks: the first `used` positions of the epoch's permutation are done. Thus
-// R' ranks can continue from a checkpoint of R ranks without repeating or omitting a sample:
+// The progress of all ranks: the first `used` positions of the epoch's permutation are done. R'
+// ranks can thus continue from a checkpoint of R ranks without repeating or omitting a sample:
 //
 //   permutation   4 1 7 5 3 9 | 0 8 6 2      R = 3, two samples each: used = 6
 //   rank 0 of 2                 0   6
@@ -70,19 +70,18 @@ class DistributedSampler : public Sampler {
  public:
   DistributedSampler(std::int64_t dataset_size, DistributedSamplerOptions options);
 
-  // Call it before each epoch; otherwise every epoch has the order of epoch 0. To resume in the
-  // middle of an epoch, pass the number of this rank's samples that were already used as start.
+  // Call it before each epoch; otherwise every epoch has the order of epoch 0. To resume within an
+  // epoch, pass as `start` the number of this rank's samples that were already used.
   void set_epoch(std::int64_t epoch, std::int64_t start = 0);
 
-  // Returns the state after every rank has taken `taken` of its indices. It is the same on every
-  // rank.
+  // The state after every rank has taken `taken` of its indices; the same on every rank.
   [[nodiscard]] SamplerState state(std::int64_t taken) const;
-  // Replaces set_epoch() for the rest of that epoch. The state may come from a different number of
-  // ranks. Throws UsageError for an impossible state.
+  // Replaces set_epoch() for the rest of the state's epoch. The state may come from another number
+  // of ranks. Throws UsageError for an impossible state.
   void load_state(const SamplerState& state);
 
   [[nodiscard]] std::vector<std::int64_t> indices() override;
-  // Same on every rank, because padding or truncation gives all ranks the same number of samples.
+  // Same on every rank, because of padding or truncation.
   [[nodiscard]] std::int64_t size() const override { return samples_; }
   [[nodiscard]] std::int64_t epoch() const override { return state_.epoch; }
   [[nodiscard]] const DistributedSamplerOptions& options() const { return options_; }
@@ -98,9 +97,8 @@ class DistributedSampler : public Sampler {
 };
 
 // Distributes samples step by step among a varying number of ranks. A step consists of the next
-// ranks * batch positions of the epoch's permutation, distributed as DistributedSampler does; while
-// the number of ranks is constant, the result is the same. A step that fails is distributed again,
-// among the ranks that are then present:
+// ranks * batch positions of the epoch's permutation, distributed as DistributedSampler does. A
+// step that fails is distributed again, among the ranks that are present in the next try:
 //
 //   permutation   4 1 7 5 3 9 | 0 8 6 2 |      batch 2: a step of 3 ranks, then one of 2
 //   rank 0        4     5       0   6
@@ -108,13 +106,12 @@ class DistributedSampler : public Sampler {
 //   rank 2            7     9
 //
 // A step can have several batches per rank, whose gradients are accumulated. The last step of an
-// epoch has as many batches as are left. An epoch ends when fewer positions are left than one batch
-// for each rank; these are skipped, as with drop_last. So no sample is repeated within an epoch,
-// even if ranks join or leave.
+// epoch has as many batches as are left. Positions that do not fill a batch for each rank are
+// skipped, as with drop_last. No sample is repeated within an epoch, even if ranks join or leave.
 class StepSampler {
  public:
-  // most: maximum batches per rank and step, at least 1. Throws UsageError if the dataset is
-  // smaller than a batch.
+  // most: maximum batches per rank and step. Throws UsageError if most or batch is below 1, or the
+  // dataset is smaller than a batch.
   StepSampler(std::int64_t dataset_size, std::int64_t batch, std::uint64_t seed,
               std::int64_t most = 1);
 
@@ -125,7 +122,7 @@ class StepSampler {
   [[nodiscard]] std::int64_t batches(int ranks) const;
   // Epoch of the next step with `ranks` ranks.
   [[nodiscard]] std::int64_t epoch(int ranks) const { return next(ranks).epoch; }
-  void step_done(int ranks);  // advances past a step of `ranks` ranks
+  void step_done(int ranks);
   // The state before the next step, which may be the first of a new epoch.
   [[nodiscard]] const SamplerState& state() const { return state_; }
   void load_state(const SamplerState& state);
@@ -140,9 +137,9 @@ class StepSampler {
   mutable std::vector<std::int64_t> order_;
 };
 
-// Throws UsageError if a whole epoch has no batch for the ranks: an empty dataset; one smaller than
-// the world when the sampler truncates; or, with drop_last_batch, a rank's share smaller than one
-// batch. For training programs; the sampler itself pads or yields nothing, as PyTorch's does.
+// Throws UsageError if a whole epoch has no batch for the ranks: an empty dataset; a dataset
+// smaller than the world when the sampler truncates; or, with drop_last_batch, a rank's share
+// smaller than one batch.
 void require_a_batch(const DistributedSampler& sampler, std::int64_t batch_size,
                      bool drop_last_batch);
 

@@ -16,7 +16,7 @@ namespace ringsmith {
 
 namespace {
 
-// Decodes base64; false if the text is malformed.
+// False if the text is malformed.
 bool from_base64(std::string_view text, std::string& out) {
   constexpr std::string_view kBase64Digits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -43,7 +43,6 @@ bool is_letter(char c) {
 }
 bool is_sign(char c) { return !is_space(c) && !is_digit(c) && !is_letter(c); }
 
-// Length of the first word of a non-empty text.
 std::size_t first_word(std::string_view text) {
   for (const std::string_view end : {"'s", "'d", "'m", "'t", "'ll", "'ve", "'re"})
     if (text.starts_with(end)) return end.size();
@@ -53,7 +52,7 @@ std::size_t first_word(std::string_view text) {
       return static_cast<std::size_t>(
           std::find_if_not(text.begin() + static_cast<std::ptrdiff_t>(begin), text.end(), kind) -
           text.begin());
-  // White space. Its last character is left to the following word.
+  // White space, except for its last character, which belongs to the following word.
   const auto spaces =
       static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_space) - text.begin());
   return spaces < text.size() && spaces > 1 ? spaces - 1 : spaces;

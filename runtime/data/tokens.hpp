@@ -1,5 +1,5 @@
-// Text as tokens, which are common fragments of words, numbered by a byte-pair vocabulary; and
-// files of tokenised texts.
+// Text as tokens (common fragments of words, numbered by a byte-pair vocabulary), and files of
+// tokenised texts.
 //
 //   " rings"   r i n g s -> r in g s -> r ing s -> " r" ing s -> " ring" s     -> 7858 82
 //              repeatedly, the adjacent pair whose token has the smallest number is merged
@@ -30,10 +30,10 @@ class Vocabulary {
   [[nodiscard]] Token end_of_text() const { return static_cast<Token>(pieces_.size()); }
   // Splits the text into words as GPT-2 does (an optional space and letters, digits or symbols;
   // runs of white space; 's, 'll and similar), and merges each word separately. Bytes of 128 and
-  // above count as letters, so symbols and digits in non-ASCII text may become other tokens than
-  // GPT-2's. They decode to the same bytes.
+  // above count as letters, so symbols and digits in non-ASCII text may get other tokens than
+  // GPT-2's. Both decode to the same bytes.
   [[nodiscard]] std::vector<Token> encode(std::string_view text) const;
-  // Returns the bytes of these tokens; the end of a text has none. Throws UsageError for a token
+  // Returns the bytes of these tokens; an end of text has none. Throws UsageError for a token
   // outside [0, size()).
   [[nodiscard]] std::string decode(std::span<const std::int64_t> tokens) const;
 
@@ -54,9 +54,9 @@ struct TokenText {
   std::vector<Token> train, validation;
 };
 // Reads a shard, or a folder's *.bin in the order of their names. Of several files, those with
-// "val" in the name are for validation; if there are none, the last tenth of each file is. Throws
-// UsageError if a folder has no such file, a file cannot be read, or a token is not below
-// `vocabulary`.
+// "val" in the name are for validation. For a single file, or if no name has "val", the last tenth
+// of each file is for validation. Throws UsageError if a folder has no such file, a file cannot be
+// read, or a token is not below `vocabulary`.
 [[nodiscard]] TokenText load_token_shards(const std::string& path, std::int64_t vocabulary);
 
 }  // namespace ringsmith

@@ -12,7 +12,6 @@ namespace ringsmith {
 
 namespace {
 
-// True if this code is linked into the program, not into a shared library.
 bool is_in_program() {
   Dl_info program{}, here{};
   // The kernel tells each process the address of its program headers.
@@ -22,23 +21,23 @@ bool is_in_program() {
          program.dli_fbase == here.dli_fbase;
 }
 
-// Sets two variables that the driver reads at its first call, unless the user has set them. Ranks
-// that share a process launch kernels that wait for each other. Without these settings, the launch
-// of such a kernel would itself wait for running kernels if the kernel is not loaded yet or shares
-// a hardware queue with them, and the ranks would deadlock.
+// Unless the user has set them, sets two environment variables that the driver reads at its first
+// call. Ranks that share a process launch kernels that wait for each other. By default, the launch
+// of such a kernel may itself wait for running kernels (if the kernel is not loaded yet, or shares
+// a hardware queue with them), and the ranks would deadlock.
 //
 // The driver reads both variables only from the environment, and setenv() may move the environment
 // while another thread reads it. Therefore this function runs before main() and before all other
-// constructors (101 is the first priority that programs may use). If a shared library that contains
-// this code is loaded into a program that already has threads, the environment is left alone, and
-// the program must set both variables itself.
+// constructors (101 is the first priority that programs may use). In a shared library loaded by a
+// program that already has threads, the environment is left alone: the program must set both
+// variables.
 __attribute__((constructor(101))) void prepare_driver() {
   if (!is_in_program() && __libc_single_threaded == 0) return;
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);       // default: LAZY
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);  // hardware queues; default: 8
 }
 
-// The reason why there are no devices, worded as the end of a sentence.
+// The reason why there are no devices, as part of a sentence.
 std::string& why_none() {
   static std::string why = "no CUDA device was found";
   return why;
@@ -50,7 +49,7 @@ int device_count() {
   static const int count = [] {
     int n = 0;
     const cudaError_t code = cudaGetDeviceCount(&n);
-    if (code != cudaSuccess) (void)cudaGetLastError();  // no driver, or an incompatible one
+    if (code != cudaSuccess) (void)cudaGetLastError();  // no driver, or an incompatible driver
     if (code != cudaSuccess && code != cudaErrorNoDevice) why_none() = cudaGetErrorString(code);
     return code == cudaSuccess ? n : 0;
   }();

@@ -30,8 +30,7 @@ struct Device {
 // Throws UsageError unless the device exists.
 void require_device(Device device);
 
-// Makes a device the calling thread's current one, and restores the previous one at the end of the
-// scope. No-op for the CPU.
+// Makes a device the calling thread's current one until the end of the scope. No-op for the CPU.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);

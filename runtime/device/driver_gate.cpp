@@ -7,8 +7,8 @@ namespace ringsmith {
 
 namespace {
 
-// A std::shared_mutex would not do: it may block a new reader while a writer waits, and here the
-// readers that hold it wait for the new reader.
+// Not a std::shared_mutex, which may block a new reader while a writer waits: here the readers that
+// hold the gate wait for the new reader.
 struct Gate {
   std::mutex mutex;
   std::condition_variable changed;

@@ -1,8 +1,8 @@
-// Prevents two things from overlapping within a process: driver calls that may wait for running
-// kernels, and launches of kernels that wait for each other.
+// Keeps two things in a process from overlapping: driver calls that may wait for running kernels,
+// and launches of kernels that wait for each other.
 //
 // cudaMalloc, cudaFree and cudaHostAlloc may wait until the device is idle, and may block launches
-// in the meantime. If ranks share a process, this occasionally causes a deadlock:
+// while they wait. With several ranks in a process, this occasionally causes a deadlock:
 //
 //   rank 0   launch [ring kernel: waits for rank 1's ......................
 //   rank 1            cudaMalloc: waits for that kernel ...... launch: waits for cudaMalloc
@@ -10,15 +10,15 @@
 // Therefore, once all ranks of a process have reached the collective, each takes the gate for a
 // joint launch. When all of them hold it, they launch and release it. A driver call waits until no
 // rank holds the gate. Once all kernels of a collective are launched, they finish without help, and
-// so do driver calls that wait for them. No rank may take the gate before all ranks have arrived,
-// because a rank that has not arrived yet may still have to allocate.
+// so do driver calls that wait for them. No rank may take the gate before all ranks have reached
+// the collective, because a rank that has not arrived may still have to allocate.
 #pragma once
 
 namespace ringsmith {
 
 // Held by a rank while it launches a kernel that waits for other ranks' kernels. No rank launches
-// before all ranks of the process hold it. Any number of threads may hold it. A waiting DriverCall
-// does not block new holders, because the current holders wait for them.
+// before all ranks of the process hold it. A waiting DriverCall does not block new holders, because
+// the current holders wait for the new ones.
 class JointLaunch {
  public:
   JointLaunch();

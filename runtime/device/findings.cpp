@@ -44,7 +44,7 @@ thread_local OfThread mine;
 
 Finding& finding_in(const PinnedBlock& block) { return *reinterpret_cast<Finding*>(block.data()); }
 
-// Returns the first error among the completed checks and removes the checks up to this one.
+// Removes the completed checks up to the first that found an error, and returns its text.
 std::optional<std::string> take_error(Checks& checks) {
   while (!checks.empty() && checks.front().done.has_happened()) {
     const Launched check = std::move(checks.front());

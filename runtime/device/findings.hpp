@@ -1,16 +1,17 @@
-// Errors that kernels have found and that the host has not read yet.
+// Errors that kernels have found and the host has not read yet.
 //
 // A kernel checks every index. If the host waited for each result, every step would drain the
-// device twice. Instead, the kernel writes its result to pinned memory and the host reads it later:
+// device twice. Instead, the kernel writes its result to pinned memory, and the host reads it
+// later:
 //
 //   step 1   check ......... forward, backward, optimizer       the host does not wait
 //   step 2   look at step 1's; check ...                        "embedding: index 10 at ..."
 //
 // The host reads a result at the thread's next check and whenever the thread waits for the device
-// anyway, i.e. in a copy to the host (Tensor::item(), cpu()) or in synchronize(). A loss that the
+// anyway, in a copy to the host (Tensor::item(), cpu(), Fetch) or in synchronize(). A loss that the
 // host reads is therefore never based on a bad index, and a program that reads nothing learns of
-// the error one step later. Until then results contain NaN, because kernels do not read outside
-// their tables.
+// the error one step later. Until the error is reported, the results contain NaN, because kernels
+// do not read outside their tables.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +26,9 @@ namespace ringsmith::findings {
 
 constexpr unsigned long long kNone = ~0ULL;
 
-// The result of a check, in pinned memory.
 struct Finding {
   unsigned long long position;  // smallest position with an error, or kNone
-  std::int64_t value;           // the value there
+  std::int64_t value;
 };
 
 // Returns the text of the error.
@@ -37,7 +37,7 @@ using Say = std::function<std::string(std::uint64_t position, std::int64_t value
 // One check by the calling thread. Construct it before the check's kernels are launched.
 class Pending {
  public:
-  // Throws UsageError if an earlier check has found an error.
+  // Throws as look() does.
   explicit Pending(Say say);
 
   // The kernels write their result here.
@@ -50,8 +50,8 @@ class Pending {
   std::unique_ptr<PinnedBlock> block_;
 };
 
-// Throws UsageError for the first completed check that found an error, either of the calling thread
-// or of a thread that has ended. Later checks remain.
+// Throws UsageError for the first completed check that found an error, of this thread or of a
+// thread that has ended. Later checks remain.
 void look();
 
 }  // namespace ringsmith::findings

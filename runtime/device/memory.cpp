@@ -37,7 +37,6 @@ std::string mib(std::size_t bytes) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
 }
 
-// The cached memory of one device.
 class DeviceCache {
  public:
   explicit DeviceCache(Device device) : device_(device) {}
@@ -140,7 +139,7 @@ class DeviceCache {
     class_sizes_[size_class] = size;
   }
 
-  // Moves blocks that no other stream uses any more to the free lists. Stops at the first busy one.
+  // Makes freed blocks reusable, up to the first that another stream still uses.
   void collect() {
     while (!waiting_.empty()) {
       const Waiting& oldest = waiting_.front();
@@ -207,7 +206,7 @@ class DeviceCache {
   AllocatorStats stats_;
 };
 
-// Never destroyed, because tensors in static variables may outlive any other static object.
+// Never destroyed: tensors in static variables may outlive any other static object.
 std::vector<std::unique_ptr<DeviceCache>>& caches() {
   static auto* const all = [] {
     auto* list = new std::vector<std::unique_ptr<DeviceCache>>;
@@ -258,8 +257,8 @@ using AddressRange = CUresult (*)(CUdeviceptr*, std::size_t*, CUdeviceptr);
 #ifdef RINGSMITH_VGPU
 AddressRange address_range() { return cuMemGetAddressRange; }
 #else
-// Looked up at run time, because a program that is linked with the driver's library cannot even
-// start without a driver, let alone report the reason.
+// Looked up at run time: a program linked with the driver's library could not even start without a
+// driver.
 AddressRange address_range() {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result{};

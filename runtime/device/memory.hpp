@@ -1,22 +1,22 @@
-// The caching device allocator: allocates and frees the memory of tensors on a GPU in stream order.
+// The caching device allocator: memory for tensors on a GPU, in stream order.
 //
 // cudaMalloc costs tens of microseconds, and both cudaMalloc and cudaFree may wait for the device.
-// Together they would dominate a training step. Therefore freed blocks are kept by device, stream
-// and size class (runtime/base/allocator.hpp). The next request on the same stream may reuse a
-// block immediately, even if kernels that use the old contents are still queued:
+// Freed blocks are therefore kept by device, stream and size class (runtime/base/allocator.hpp).
+// The next request on the same stream may reuse a block immediately, even if kernels that use the
+// old contents are still queued:
 //
 //   stream   [kernel writes a] [kernel reads a]          [kernel writes b]
 //   host     a = allocate ....... free(a)  b = allocate (the same block) ...     in order: no race
 //
-// If another stream uses a block, call record_use(). The block is then reused only after the work
-// that is queued on that stream at the time of free().
+// If another stream also uses a block, call record_use(), so that the block is reused only after
+// the work that is queued on that stream at the time of free().
 //
-// When the driver is out of memory, all cached blocks of the device are freed and the request is
-// retried once. Thread-safe.
+// When the driver is out of memory, the device's cached blocks are freed and the request is retried
+// once. Thread-safe.
 //
-// With RINGSMITH_CUDA_CACHE=off in the environment, every request calls cudaMalloc and every free
-// calls cudaFree. This is slow, but each tensor is then a separate allocation, so that a memory
-// checker (vgpu, compute-sanitizer) can check its bounds.
+// With RINGSMITH_CUDA_CACHE=off in the environment, requests call cudaMalloc and free() calls
+// cudaFree. This is slow, but a memory checker (vgpu, compute-sanitizer) can then check each
+// tensor's bounds.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,7 @@ namespace ringsmith::device_allocator {
 // bytes and never null, even for zero bytes. When out of memory, throws a CudaError that names the
 // size, the device and the memory in use.
 [[nodiscard]] std::byte* allocate(Device device, Bytes size);
-// May be called from any thread. The block must come from allocate(). If the device has failed, the
-// block leaks.
+// Callable from any thread. If the device has failed, the block leaks.
 void free(Device device, std::byte* block) noexcept;
 // Declares that `stream`, which may belong to another device, also uses the block.
 void record_use(Device device, std::byte* block, const Stream& stream);
@@ -55,7 +54,7 @@ namespace ringsmith {
 //   pointer                   ^
 //
 // An IPC handle names the block, not the pointer. A rank that sends a handle must therefore also
-// send the offset within the block, and needs the block's base to compute it.
+// send the pointer's offset within the block.
 struct DriverBlock {
   std::uintptr_t base = 0;
   std::size_t bytes = 0;

@@ -25,11 +25,11 @@ struct PendingKernel {
   KernelWork work;
 };
 
-// A point in time on a GPU that is also known on the host's clock.
+// A point in time on both the GPU's and the host's clock.
 struct Moment {
   Event event;
   std::int64_t host_ns = 0;
-  std::int32_t track = 0;  // track in the trace
+  std::int32_t track = 0;
 };
 
 struct Totals {
@@ -40,7 +40,7 @@ struct Totals {
   std::set<std::string> names;
 };
 
-// Never destroyed, because threads may record until the very end of the process.
+// Never destroyed: threads may record until the very end of the process.
 Totals& totals() {
   static auto* instance = new Totals;
   return *instance;
@@ -63,7 +63,8 @@ void count(const char* name, std::int64_t calls, std::int64_t host_ns, const Ker
   row.work.bytes += work.bytes;
 }
 
-// Relates the GPU's clock to the host's: an idle GPU reaches an event between two host readings.
+// Compares the clocks. An idle GPU reaches an event between two readings of the host's clock; of
+// several tries, the one with the closest readings is returned.
 Moment moment_of(Device device, std::int32_t track) {
   Moment out;
   out.track = track;
@@ -95,8 +96,8 @@ void settle_locked(Totals& t) {
                   size_of(k.work), moment.track);
   }
   t.pending.clear();
-  // Later kernels are measured from this recent moment, because the difference of two events is a
-  // float, which loses precision as it grows.
+  // Later kernels are measured from a recent moment: the difference of two events is a float, which
+  // loses precision as it grows.
   for (auto& [gpu, moment] : t.moments) moment = moment_of(Device::cuda(gpu), moment.track);
 }
 

@@ -4,16 +4,16 @@
 //     kernels::linear          |--- KernelScope: its FLOP and bytes ---|
 //
 // Operations are the differentiable functions (runtime/autograd/functions) and the nodes that
-// backward runs. The work of a kernel (kernels/work.hpp) counts towards the innermost operation of
-// its thread. A kernel outside any operation, e.g. an optimizer's, counts as an operation under its
-// own name. The host time of an operation excludes the operations inside it, so the rows add up.
+// backward runs. A kernel's work (kernels/work.hpp) counts towards the innermost operation of its
+// thread; outside any operation, e.g. in an optimizer, the kernel is an operation under its own
+// name. The host time of an operation excludes the operations inside it, so the rows add up.
 //
 // On a GPU the host only queues kernels. Two events on the stream, before and after each kernel,
-// measure its time, including the time between the kernel's launch and its first block.
+// measure its time, including that between its launch and its first block.
 //
 // Operations are also spans of the tracer (Category::operation): host time on the thread, and GPU
-// time on a separate track for each GPU. When the profiler is off, each operation and each kernel
-// costs one relaxed load.
+// time on a separate track per GPU. When the profiler is off, each operation and each kernel costs
+// one relaxed load.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,6 @@ struct KernelWork {
   double bytes = 0;  // operand bytes, counted once if read and once if written
 };
 
-// All calls of one operation since the last take_rows().
 struct Row {
   std::string name;
   std::int64_t calls = 0;
@@ -46,10 +45,10 @@ inline std::atomic<bool> on{false};
 [[nodiscard]] inline bool enabled() { return detail::on.load(std::memory_order_relaxed); }
 void enable(bool on);
 
-// Waits for the recorded kernels on GPUs and adds their times. Without it, rows lack the times of
-// the latest kernels.
+// Waits for the recorded kernels on GPUs and adds their times.
 void settle();
-// Calls settle(), returns the rows sorted by time, longest first, and clears them.
+// Calls settle(), and returns and clears the rows: longest GPU time first, and longest host time
+// first among equal GPU times.
 [[nodiscard]] std::vector<Row> take_rows();
 
 // Returns a copy of the name that lives as long as the process.
@@ -79,7 +78,7 @@ class Operation {
   KernelWork work_;
 };
 
-// One kernel on the current stream of a device, from begin() to the end of the scope.
+// One kernel on the device's current stream, from begin() to the end of the scope.
 class KernelScope {
  public:
   KernelScope() = default;

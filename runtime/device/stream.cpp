@@ -30,7 +30,6 @@ cudaStream_t new_stream(Device device, Priority priority) {
   return stream;
 }
 
-// Returns the slot of a device. The vector grows on demand.
 template <class T>
 T& slot(std::vector<T>& slots, Device device) {
   if (device.is_cpu()) throw UsageError("the CPU has no streams");
@@ -41,7 +40,7 @@ T& slot(std::vector<T>& slots, Device device) {
   return slots[at(device.index)];
 }
 
-// Returns false for cudaErrorNotReady, and true for success. Throws CudaError for any other code.
+// False for cudaErrorNotReady, true for success; throws CudaError for other codes.
 bool is_done(cudaError_t answer) {
   if (answer == cudaErrorNotReady) {
     (void)cudaGetLastError();
@@ -177,8 +176,7 @@ class EventPool {
     return event;
   }
 
-  // Reuse does not affect queued waits: they wait for the point at which the event was recorded
-  // before.
+  // A queued wait waits for the record made before it, so reusing the event does not affect it.
   void give(cudaEvent_t event) {
     const std::scoped_lock lock(mutex_);
     idle_.push_back(event);

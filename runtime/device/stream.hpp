@@ -1,18 +1,16 @@
-// Streams: queues of work on a device. Kernels and copies of one stream run in order, while streams
-// run concurrently with each other and with the host.
+// Streams: queues of work on a device. Work of one stream runs in order; streams run concurrently
+// with each other and with the host.
 //
 //   host          launch launch launch .................... synchronize()
 //   compute       [kernel][kernel][kernel] <- event
 //   communication                  wait(event) [copy][reduce] ...
 //
-// The legacy default stream is not used, because it would wait for all streams. Each device has
-// - a compute stream, which all threads of the process share, as in PyTorch. Work that one thread
-//   queues is therefore ordered before work that another thread queues later. It is every thread's
-//   current stream until a StreamGuard sets another one;
-// - any number of other streams (create()). High-priority streams are for collectives, because
-//   their kernels should get the next free multiprocessor before concurrent kernels of backward.
+// The legacy default stream is not used, because it waits for all streams. Each device has
+// - a compute stream, which all threads of the process share, as in PyTorch, so that the work they
+//   queue is ordered. It is every thread's current stream until a StreamGuard sets another one;
+// - any number of other streams (create()). High-priority streams are for collectives: their
+//   kernels should get the next free multiprocessor before concurrent kernels of backward.
 //
-// Streams do not block each other and are created on first use.
 #pragma once
 
 #include <memory>
@@ -45,12 +43,12 @@ class Stream {
   [[nodiscard]] Priority priority() const;
   [[nodiscard]] CUstream_st* get() const;
 
-  // Blocks the host until everything queued so far is done. Throws CudaError if some of it failed.
+  // Blocks the host until everything queued so far is done. Throws CudaError if any of it failed.
   void synchronize() const;
   [[nodiscard]] bool is_idle() const;
 
-  // Work queued on this stream from now on starts after the event, or after everything queued on
-  // `other` so far. Does not block the host. The streams may be on different devices.
+  // Later work on this stream starts after the event, or after everything queued on `other` so far.
+  // Does not block the host. The streams may be on different devices.
   void wait(const Event& event) const;
   void wait(const Stream& other) const;
 

@@ -1,12 +1,13 @@
-// Copies between the CPU and devices, and between devices, and the pinned memory for these copies.
+// Copies between the CPU and devices and between devices, and the pinned memory that these copies
+// use.
 //
 //   cpu -> cuda    the host copies into pinned memory, and the device's current stream from there.
 //                  The source may be overwritten immediately
 //   pinned -> cuda the stream copies directly from the source, which must not change until the
 //                  stream is done
 //   cuda -> cpu    also through pinned memory. Blocks the host until the bytes have arrived
-//   cuda -> cuda   on the source's current stream, after everything queued on the target's, which
-//                  then waits for the copy. Does not block the host
+//   cuda -> cuda   on the source's current stream, after everything queued on the target's. Later
+//                  work on the target's stream waits for the copy. Does not block the host
 #pragma once
 
 #include <cstddef>
@@ -24,12 +25,12 @@ namespace ringsmith {
 void transfer(std::byte* to, Device to_device, const std::byte* from, Device from_device,
               Bytes size);
 
-// Lets kernels and copies on `device` access `peer`'s memory directly from now on. False if the
-// hardware does not support it.
+// Lets kernels and copies on `device` access `peer`'s memory directly from now on. Returns false if
+// the hardware does not support it.
 bool enable_peer_access(Device device, Device peer);
 
-// Pinned host memory. Its pages do not move, so a device can copy to and from it while the host
-// continues. Pinning is slow, so blocks are kept and reused.
+// Pinned host memory: a device can copy to and from it while the host continues. Pinning is slow,
+// so blocks are kept and reused.
 class PinnedBlock {
  public:
   explicit PinnedBlock(Bytes size);  // uninitialised; CudaError, or UsageError if too large
@@ -45,18 +46,18 @@ class PinnedBlock {
 
  private:
   std::byte* data_;
-  std::size_t class_;  // size class
+  std::size_t class_;
   std::vector<Event> busy_;
 };
 
-// A few bytes that are copied from a device to the host while the host continues, e.g. a loss that
-// is read after the step's backward has been queued.
+// A few bytes that are copied from a device while the host continues, e.g. a loss that is read
+// after the step's backward has been queued.
 class Fetch {
  public:
   // Queues the copy on the device's current stream. `from` may be freed immediately, like all
   // memory of that stream.
   Fetch(const std::byte* from, Device device, Bytes size);
-  // Blocks until these bytes have arrived, but does not wait for work that was queued after them.
+  // Blocks until these bytes have arrived, but does not wait for work queued later.
   [[nodiscard]] const std::byte* wait() const;
 
  private:
@@ -66,7 +67,7 @@ class Fetch {
 
 namespace pinned_allocator {
 [[nodiscard]] AllocatorStats stats();  // current and peak in whole size classes
-void release_cached();                 // frees the cached blocks that no device uses any more
+void release_cached();                 // frees cached blocks that no device uses any more
 }  // namespace pinned_allocator
 
 }  // namespace ringsmith

@@ -7,7 +7,7 @@
 
 file(GLOB_RECURSE HEADERS CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/runtime/*.hpp
      ${PROJECT_SOURCE_DIR}/kernels/*.hpp)
-list(FILTER HEADERS EXCLUDE REGEX "^kernels/(cuda|vgpu)/")  # they need CUDA's own headers, real or emulated
+list(FILTER HEADERS EXCLUDE REGEX "^kernels/(cuda|vgpu)/")  # these need CUDA's own headers, real or emulated
 # Also excludes the headers that include <cuda...>, directly or through each other; user code needs none of them.
 set(INSIDE)
 set(FOUND -1)

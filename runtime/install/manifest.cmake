@@ -1,8 +1,9 @@
 # Records the files of an installation, so that it can be uninstalled: PREFIX/share/ringsmith/manifest.txt has their
-# paths, relative to the prefix, one per line. Installing over an older version removes files that only that one had.
+# paths, relative to the prefix, one per line. Installing over an older version removes the files that only the older
+# version had.
 #
 #   cmake --install BUILD          runs this script last
-#   cmake -DPREFIX=/a/folder -P manifest.cmake           removes what the manifest names, and then the manifest
+#   cmake -DPREFIX=/a/folder -P manifest.cmake           removes the files that the manifest names, and the manifest
 #
 # Files that the manifest does not name, and folders that contain such files, are left in place.
 cmake_policy(VERSION 3.22)

@@ -1,5 +1,5 @@
-// Selects the bootstrap of this process and holds its only instance. Also creates the group of all
-// ranks (process_group.hpp): a group does not know how its ranks find each other.
+// Selects this process's bootstrap and holds its only instance. Also creates the group of all ranks
+// (process_group.hpp), because a group does not know how its ranks find each other.
 #include "runtime/job/bootstrap.hpp"
 
 #include <mutex>
@@ -37,9 +37,8 @@ std::shared_ptr<Bootstrap> make(const JobPlace& place, std::chrono::milliseconds
   }
 }
 
-// Raises the limit on open files, or throws if it cannot be raised far enough for a socket or a
-// memory file per other rank. Without this check, the transports would hit the limit, on some ranks
-// only, with many different errors.
+// Raises the limit on open files. Throws if it stays too low for one file per other rank: the
+// transports would hit it on some ranks only, with many different errors.
 void allow_files(int world) {
   constexpr std::uint64_t kPlenty = 8, kOwn = 64;  // per other rank; for the process itself
   constexpr std::uint64_t kBare = 8;               // for the process, plus one per other rank
@@ -65,8 +64,8 @@ void assign_bootstrap(std::shared_ptr<Bootstrap> bootstrap) {
   assigned() = std::move(bootstrap);
 }
 
-// A process joins its job only once. A second group of the same kind exchanges its records through
-// the bootstrap of the first group, as it would through MPI.
+// A process joins its job only once: a second group of the same kind uses the first group's
+// bootstrap.
 std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind, std::chrono::milliseconds timeout) {
   // Exit handlers run in reverse order, and libcrypto must outlive the thread of rank 0's store.
   static const bool crypto = store::start_crypto();

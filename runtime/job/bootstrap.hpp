@@ -1,5 +1,5 @@
-// The ways in which the ranks of a job find each other (Open MPI, a folder, a TCP store), and the
-// choice among them. threads.hpp is for ranks that are threads, forked.hpp for forked ranks.
+// The ways in which a job's ranks find each other: Open MPI, a folder, a TCP store. For ranks that
+// are threads see threads.hpp, for forked ranks forked.hpp.
 #pragma once
 
 #include <chrono>
@@ -14,15 +14,14 @@ class Secret;
 class StoreServer;
 
 // Joins the job within the timeout. `automatic` takes the kind from the environment (place.hpp).
-// Throws UsageError if the environment is incomplete, and the errors of the kind's constructor
-// below.
+// Throws UsageError if the environment is incomplete, and as the constructors below do.
 [[nodiscard]] std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind,
                                                         std::chrono::milliseconds timeout);
-// Makes this process a rank of `bootstrap`'s job: make_bootstrap(automatic) then returns
-// `bootstrap`. For forked processes (forked.hpp), whose environment does not contain their place.
+// Makes make_bootstrap(automatic) return `bootstrap`. For forked ranks (forked.hpp), whose
+// environment does not contain their place.
 void assign_bootstrap(std::shared_ptr<Bootstrap> bootstrap);
 
-// Open MPI, used only for rank, size and the exchange of records. No data goes through it.
+// Open MPI, used only for rank, size and the exchange of records.
 //
 // Unless the program has initialised MPI, this class does so and finalises MPI at exit. After an
 // error it does not finalise: MPI_Finalize would wait for peers that may never arrive.
@@ -41,8 +40,8 @@ class MpiBootstrap : public Bootstrap {
   int size_ = 1;
 };
 
-// Ranks meet in a folder that all of them can access, on hosts that share a file system or in
-// containers that share a volume. There is no port, and no secret except the folder's permissions.
+// Ranks meet in a folder on a shared file system or volume. There is no port, and no secret except
+// the folder's permissions.
 //
 //     FOLDER/rank-2          rank 2 is here: its world size and place
 //     FOLDER/record-2-0      its record in the first exchange
@@ -50,12 +49,12 @@ class MpiBootstrap : public Bootstrap {
 //     FOLDER/verdict         an error was found: all ranks fail with this message
 //
 // Files appear complete and are never replaced: each is written under another name, then linked. A
-// folder that a crashed job left behind is detected and reported, never used. So is a folder that
-// another user owns or may write to, because that user could pose as a rank.
+// crashed job's folder is reported, not used. So is a folder that another user owns or may write
+// to, because that user could pose as a rank.
 class FileBootstrap : public Bootstrap {
  public:
   // Creates a missing folder (mode 0700). Throws MismatchError if the rank is taken or world sizes
-  // disagree. Throws UsageError if the folder cannot be used, is open to other users, or holds
+  // disagree. Throws UsageError if the folder cannot be used, is writable by other users, or holds
   // other files.
   FileBootstrap(std::string folder, int rank, int world, std::chrono::milliseconds timeout);
   ~FileBootstrap() override;
@@ -82,13 +81,13 @@ class FileBootstrap : public Bootstrap {
   std::uint64_t round_ = 0;
 };
 
-// Ranks meet at a TCP store. ringrun's launcher holds the store of its ranks; rank 0 holds it if
-// they were started by srun, or by hand with RANK etc. in the environment.
+// Ranks meet at a TCP store. ringrun's launcher holds the store of its ranks; rank 0 holds the
+// store if the ranks were started by srun, or by hand with RANK etc. in the environment.
 class StoreBootstrap : public Bootstrap {
  public:
-  // Starts the store on rank 0, unless the launcher holds it. Then connects and waits until the
-  // store answers. Throws TimeoutError if it does not, MismatchError as StoreClient and Exchange
-  // do, and UsageError if rank 0 cannot listen.
+  // Starts the store on rank 0, unless the launcher holds it, and connects. Throws TimeoutError if
+  // the store does not answer, MismatchError as StoreClient and Exchange do, and UsageError if rank
+  // 0 cannot listen.
   StoreBootstrap(const JobPlace& place, const Secret& secret, std::chrono::milliseconds timeout);
   ~StoreBootstrap() override;
 

@@ -15,8 +15,7 @@ namespace ringsmith::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks{100};  // between checks for lost members
-constexpr std::chrono::milliseconds kTimeToRead{2000};   // for the other members to read the result
-                                                         // after an error
+constexpr std::chrono::milliseconds kTimeToRead{2000};   // for the others to read an error
 constexpr std::size_t kBlock = 32;                       // records, of up to 4 KiB each, per value
 
 // A result is kDone or a verdict: the kind of error, the culprit's index, a blank, the text.
@@ -31,8 +30,8 @@ std::string verdict_text(const std::string& verdict) {
   return verdict.substr(verdict.find(' ') + 1);
 }
 
-// Appends a random number, so that the place is unique even among the threads of one process.
-// Messages omit the part from '#' on.
+// Appends a random number, which makes the place unique even among the threads of one process.
+// Messages omit it.
 std::string unique(const std::string& place) {
   return place + " #" + std::to_string(store::read_number(random_bytes(8)));
 }
@@ -119,8 +118,8 @@ std::string Exchange::member_key(int index) const {
   return me_.prefix + "/member/" + std::to_string(index);
 }
 
-// Leaves a will for the next exchange, in which the others wait for this member. If that exchange
-// is already complete when this member ends, the will applies to the exchange after it.
+// The will applies to the next exchange or, if that is complete when this member ends, to the one
+// after it.
 void Exchange::leave_will() {
   store_->leave_will(
       {key("result"), key("result", 1)},
@@ -152,13 +151,13 @@ std::vector<std::string> Exchange::all_gather(const std::string& record) {
   leave_will();
   if (store_->add(read, 1) != me_.size) return records;
   forget(round_ - 2);
-  // This must be the last write, because the store may end as soon as the key exists.
+  // Must be the last write: the store may end as soon as the key exists.
   store_->set(over, "");
   return records;
 }
 
-// Removes the keys of a round. No member reads them once all members have read the next round.
-// Otherwise a job that creates groups for days would fill the store.
+// Removes the keys of a round, which no member reads once all have read the next round. Otherwise a
+// job that creates groups for days would fill the store.
 void Exchange::forget(int round) {
   if (round < 0) return;
   const int ago = round - round_;
@@ -167,7 +166,7 @@ void Exchange::forget(int round) {
     store_->remove(key("block/" + std::to_string(b), ago));
 }
 
-// Called by the last member to arrive, when all records are there. Only this member reads them.
+// Called by the last member to arrive, when all records are there.
 void Exchange::collect() {
   store_->set(key("collector"), std::to_string(me_.index));  // used by describe_missing()
   const auto size = static_cast<std::size_t>(me_.size);
@@ -227,8 +226,8 @@ std::string Exchange::describe_missing(int& first) {
     const int collector = std::stoi(store_->get(key("collector"), milliseconds(0)));
     blame(collector, describe(collector, "has all records, but has not sent them"));
   }
-  // Every record is there, so either a member was stopped before it counted its own record, or the
-  // last member was stopped before it announced itself as the collector.
+  // Every record is there, so a member was stopped before it counted its record, or the last member
+  // before it announced itself as the collector.
   for (int r = 0; r < me_.size && text.empty(); ++r)
     if (r != me_.index && is_stopped_at(shown(store_->get(member_key(r), milliseconds(0)))))
       blame(r, describe(r, "arrived, but got no further"));
@@ -289,11 +288,11 @@ StoreBootstrap::~StoreBootstrap() = default;
 std::vector<std::string> StoreBootstrap::all_gather(const std::string& record) {
   try {
     auto records = exchange_->all_gather(record);
-    // Waits for the other ranks, which read their results from this rank's store.
+    // The other ranks read their results from this rank's store.
     if (server_) exchange_->await_readers();
     return records;
   } catch (const PeerLost&) {
-    let_others_read(place_.world);  // otherwise a late rank would find no store and blame this one
+    let_others_read(place_.world);  // else a late rank would find no store and blame this rank
     throw;
   } catch (const CommError&) {
     let_others_read();
@@ -309,7 +308,7 @@ std::optional<LostMember> StoreBootstrap::lost_rank() {
   }
 }
 
-// Keeps this rank's store alive after an error, so that the other ranks can read the error in it.
+// Keeps this rank's store alive after an error, so that the other ranks can read the error.
 // expected: number of ranks that must have connected.
 void StoreBootstrap::let_others_read(int expected) {
   if (server_) server_->drain(exchange_ ? 1 : 0, kTimeToRead, static_cast<std::size_t>(expected));

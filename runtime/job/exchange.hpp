@@ -1,13 +1,13 @@
 // An all-gather of small records through a store. The members of a job (its ranks, or the launchers
 // of its nodes) use it to find each other. If a member never arrives, all others get a clear error.
 //
-// Member r writes its record to ".../from/r" and counts itself in ".../arrived". The last member to
-// arrive packs the records into a few values and then writes ".../result". Every member waits for
-// this key only, regardless of the number of members. The first member that finds a fault writes
-// the verdict to the same key, so that all members fail immediately, with the same message:
+// Member r writes its record to ".../from/r" and counts itself in ".../arrived". The last to arrive
+// packs the records into a few values and writes ".../result", the only key for which members wait.
+// The first member that finds a fault writes the verdict to that key, so all members fail
+// immediately, with the same message:
 //
-//     a member is missing      the first whose deadline passes names the missing ones, or the one
-//                              the one that has all records and has not published them
+//     a member is missing      the first member whose deadline passes names the missing members, or
+//                              the member that has all records and has not published them
 //     sizes disagree           found on arrival: the first member's size is in the store
 //     an index was given twice found on arrival: each index has one owner
 //     a member dies            its will (Store::leave_will) is the verdict: of this exchange, or of
@@ -34,12 +34,11 @@ struct Membership {
   std::chrono::milliseconds timeout{30'000};  // of each all_gather
 };
 
-// Called by the launcher when member `index` is lost. If the members have not all met yet, those
-// that wait and those that arrive later fail with `text`.
+// Called by the launcher when member `index` is lost. If the members have not all met yet, the
+// others fail with `text`.
 void declare_lost(Store& store, const Membership& members, int index, const std::string& text);
 
-// Key and value that make all_gather number `round` fail. For the process that holds the store's
-// table.
+// Key and value that make all_gather number `round` fail. For the store's server.
 struct LossNote {
   std::string key, value;
 };
@@ -48,7 +47,7 @@ struct LossNote {
 
 class Exchange {
  public:
-  // Throws MismatchError if the members disagree on their number, or if this one's index is taken.
+  // Throws MismatchError if the members disagree on the size, or if this member's index is taken.
   Exchange(std::shared_ptr<Store> store, Membership me);
 
   // Collective. Throws TimeoutError naming the missing members, PeerLost if one died, MismatchError
@@ -57,8 +56,7 @@ class Exchange {
   // Waits until all members have read the result of the last all_gather, for at most 2 s once one
   // of them is lost. Must be called before the store ends.
   void await_readers();
-  // Returns the member that is known to have ended and will make the next all_gather fail. Does not
-  // block.
+  // Returns the member whose loss will make the next all_gather fail. Does not block.
   [[nodiscard]] std::optional<LostMember> lost_member();
 
  private:

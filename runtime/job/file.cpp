@@ -124,7 +124,7 @@ bool FileBootstrap::create(const std::string& name, const std::string& text) con
   return linked;
 }
 
-// Throws if there is a verdict, or if the ranks that have arrived disagree on the world size.
+// Throws if there is a verdict, or if a rank that has arrived has another world size.
 void FileBootstrap::look_at_members() const {
   if (const auto text = read_whole(path("verdict")); text) {
     if (text->size() < 2 || (text->front() != kMismatch && text->front() != kLate))
@@ -162,8 +162,8 @@ std::vector<std::string> FileBootstrap::all_gather(const std::string& record) {
     if (deadline.passed()) report_missing();
     std::this_thread::sleep_for(kFilePoll);
   }
-  // All ranks whose records of this round exist have read every record of the last round, so this
-  // rank's record of the last round is no longer needed.
+  // All ranks have written their records of this round, so they have read this rank's previous
+  // record.
   if (round_ > 0) unlink(path(record_name(rank_, round_ - 1)).c_str());
   ++round_;
   return records;

@@ -4,9 +4,8 @@
 //                     |                     |        |        |
 //        [ records of rank 0 | of rank 1 | of rank 2 ]   join(0), join(1), join(2)
 //
-// This needs no port, folder or secret, because no other process can access the memory. The process
-// that forked the ranks ends them when one dies (runtime/job/launch/spawn.hpp); here a rank only
-// waits for the others until its deadline.
+// This needs no port, folder or secret, because no other process can access the memory. If a rank
+// dies, the parent ends the others (launch/spawn.hpp).
 #pragma once
 
 #include <chrono>

@@ -1,10 +1,10 @@
 // Open MPI, loaded only if mpirun has started this process. This file is neither compiled nor
-// linked against it, because a job that ringrun or srun starts does not need it, and programs
-// should not depend on libmpi, libhwloc and libevent for eight calls.
+// linked against it, so programs do not depend on libmpi, libhwloc and libevent for eight calls
+// that other launchers do not need.
 //
 // The declarations here follow Open MPI's own ABI, in which handles are addresses of objects that
-// the library exports. The ABI is the same in all releases whose library is libmpi.so.40 (4 and 5).
-// MPICH and its derivatives export no such objects and are refused.
+// the library exports. The ABI is the same in all releases whose library is libmpi.so.40. MPICH and
+// its derivatives export no such objects and are refused.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -45,7 +45,7 @@ struct OpenMpi {
   Handle comm_world, byte, no_request;
 };
 
-// Returns the library with which the program is linked, or else the installed one.
+// Returns the Open MPI with which the program is linked, or else the installed one.
 void* library_of_open_mpi() {
   const std::string remedy =
       "; install Open MPI (Debian: openmpi-bin), or start the program with ringrun";
@@ -94,8 +94,8 @@ const OpenMpi& open_mpi() {
   return opened;
 }
 
-// Finalises MPI after a success, and exits without doing so after an error. Registered with glibc's
-// on_exit instead of atexit, because it needs the exit status.
+// Finalises MPI only after a success. Registered with glibc's on_exit instead of atexit, because it
+// needs the exit status.
 void leave_mpi(int status, void*) {
   int finalized = 0;
   open_mpi().finalized(&finalized);

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kMostRanks = 1 << 20;
 
-// For srun without reserved ports, the port is computed from the job's number. It is below the
-// ephemeral ports.
+// For srun without reserved ports: the port, computed from the job's and step's numbers, is below
+// the ephemeral ports.
 constexpr int kFirstSlurmPort = 20'000, kSlurmPorts = 10'000;
 
 std::string value(const Environment& environment, const char* name) {
@@ -134,7 +134,8 @@ BootstrapKind kind_shown_by(const Environment& environment) {
   if (any({"RANK", "WORLD_SIZE"})) return BootstrapKind::env;
   // sbatch and salloc also set most of Slurm's variables, for scripts that srun has not started.
   if (any({"SLURM_STEP_ID"})) return any({"PMIX_RANK"}) ? BootstrapKind::mpi : BootstrapKind::slurm;
-  if (any({"MASTER_ADDR", "MASTER_PORT"})) return BootstrapKind::env;  // reports the missing ones
+  if (any({"MASTER_ADDR", "MASTER_PORT"}))
+    return BootstrapKind::env;  // reports the missing variables
   return BootstrapKind::self;
 }
 

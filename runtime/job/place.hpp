@@ -11,8 +11,8 @@
 //
 // `automatic` uses the first of these variables that is set: OMPI_COMM_WORLD_SIZE (mpi);
 // RINGSMITH_MEETING_DIR (file); RANK or WORLD_SIZE (env); SLURM_STEP_ID (slurm, or mpi if PMIX_RANK
-// is set, too); MASTER_ADDR or MASTER_PORT (env). An incomplete set is an error that lists the
-// missing variables, because a rank that silently ran alone would leave the others waiting.
+// is set, too); MASTER_ADDR or MASTER_PORT (env). An incomplete set is an error, because a rank
+// that silently ran alone would leave the others waiting.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@
 
 namespace ringsmith::comm {
 
-// Looks up a variable, like std::getenv; nullptr if it is not set.
+// Like std::getenv.
 using Environment = std::function<const char*(const char*)>;
 [[nodiscard]] Environment process_environment();
 
@@ -37,12 +37,11 @@ struct JobPlace {
   std::string folder;                        // for file
 };
 
-// Throws UsageError, whose one-line message includes the remedy, if variables are missing or
-// invalid.
+// Throws UsageError if variables are missing or invalid.
 [[nodiscard]] JobPlace find_place(BootstrapKind wanted, const Environment& environment);
 
-// Return the launcher's value without checking it, or 0 if there is none. For programs that print
-// something on one rank only, or pin themselves to a core, before they have joined the job.
+// Return the launcher's value, unchecked, or 0 if there is none. For programs that print on one
+// rank only, or pin themselves to a core, before they join the job.
 [[nodiscard]] int rank_hint(const Environment& environment = process_environment());
 [[nodiscard]] int local_rank_hint(const Environment& environment = process_environment());
 

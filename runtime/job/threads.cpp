@@ -23,8 +23,7 @@ std::vector<std::string> ThreadRendezvous::all_gather(int thread, const std::str
   std::unique_lock lock(mutex_);
   mine_[static_cast<std::size_t>(thread)] = record;
   if (++arrived_ == mine_.size()) {
-    // Runs the exchange under the lock, which no other thread needs now: they all wait for the next
-    // generation.
+    // Holds the lock during the exchange: all other threads wait for the next generation anyway.
     try {
       error_ = nullptr;
       result_ = exchange();

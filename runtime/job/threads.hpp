@@ -1,6 +1,6 @@
 // Ranks as threads, one or several per process: process p of n, with k ranks per process, holds
-// ranks p k to p k + k - 1 of n k. If one process holds the whole job, ThreadSanitizer or a
-// debugger sees all ranks. GPUs of one process access each other's memory through plain pointers.
+// ranks p k to p k + k - 1 of n k. ThreadSanitizer and debuggers see all ranks of a process. GPUs
+// of one process access each other's memory through plain pointers.
 //
 //     thread 0 --.                                        .--> thread 0
 //     thread 1 ---+--> the last one asks the processes ---+--> thread 1
@@ -28,8 +28,8 @@ class SelfBootstrap : public Bootstrap {
   }
 };
 
-// The meeting point of one process's threads. Only one thread at a time uses the bootstrap between
-// the processes, but not always the same thread.
+// Where one process's threads meet. The last thread to arrive exchanges the records through the
+// bootstrap between the processes.
 class ThreadRendezvous {
  public:
   explicit ThreadRendezvous(int world)  // one process for the whole job
@@ -38,8 +38,8 @@ class ThreadRendezvous {
       : processes_(std::move(processes)), mine_(static_cast<std::size_t>(ranks_per_process)) {}
   [[nodiscard]] Bootstrap& processes() const { return *processes_; }
   [[nodiscard]] int ranks_per_process() const { return static_cast<int>(mine_.size()); }
-  // Throws UsageError on all threads if another process has another number of ranks, and rethrows
-  // on all threads the errors of the exchange.
+  // Throws UsageError on all threads if another process has a different number of ranks. An error
+  // of the exchange is rethrown on all threads.
   [[nodiscard]] std::vector<std::string> all_gather(int thread, const std::string& record);
 
  private:

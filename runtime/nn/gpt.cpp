@@ -41,7 +41,7 @@ Tensor Block::forward(const Tensor& x) {
 
 namespace {
 
-// Appends zero rows to a parameter. The random initial values are unaffected.
+// Appends zero rows to a parameter.
 Tensor with_rows(const Tensor& weight, std::int64_t rows) {
   if (weight.size(0) == rows) return weight;
   const Tensor padded = zeros({rows, weight.size(1)});
@@ -122,7 +122,7 @@ std::int64_t sample_token(const std::vector<float>& logits, double temperature, 
   require(!logits.empty(), "sample_token: no logits");
   for (const float logit : logits)
     if (std::isnan(logit)) throw Error("generate: the model's output is NaN");
-  // Most likely first. The sort is stable, so that a seed always gives the same text.
+  // Most likely first. Stable, so that a seed always gives the same text.
   std::vector<std::int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), std::int64_t{0});
   const auto logit = [&](std::int64_t i) { return logits[static_cast<std::size_t>(i)]; };

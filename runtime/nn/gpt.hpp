@@ -1,4 +1,4 @@
-// A GPT, i.e. a decoder-only transformer with pre-normalisation, and text generation.
+// A GPT (a decoder-only transformer with pre-normalisation), and text generation.
 //
 //   tokens (b, t) -> tok[token] + pos[index] -> block x layers -> norm -> head -> logits (b, t, v)
 //
@@ -6,7 +6,7 @@
 //                |                         |  |                                  |
 //                +-------------------------+  +----------------------------------+
 //
-// Each position attends only to itself and earlier positions, so one pass trains all t predictions.
+// Each position attends only to itself and earlier ones, so one pass trains all t predictions.
 // Radford et al., "Language models are unsupervised multitask learners", 2019.
 #pragma once
 
@@ -27,17 +27,16 @@ struct GPTOptions {
   int heads = 4;
   double dropout = 0;  // applied to the sum of the embeddings and to each branch
   bool tied = false;   // the head uses the token table as its weight
-  // The number of rows of the head is rounded up to a multiple of this. The extra rows are 0 and
-  // unused. Tensor cores multiply 50,304 columns (128 x 393) faster than 50,257, with the same
-  // results.
+  // Pads the head to a multiple of this many rows. The extra rows are 0 and unused. Tensor cores
+  // multiply 50,304 columns (128 x 393) faster than 50,257, with the same results.
   std::int64_t vocabulary_multiple = 1;
-  // During training each block saves only its input and is recomputed in backward
-  // (runtime/autograd/checkpoint.hpp). Results are the same, with less memory and one third more
+  // In training each block saves only its input and is recomputed in backward
+  // (runtime/autograd/checkpoint.hpp): the same results with less memory and one third more
   // computation.
   bool activation_checkpointing = false;
-  // If true, weights are normally distributed with mean 0 and standard deviation 0.02, or 0.02 /
-  // sqrt(2 layers) at the end of a branch, and biases are 0. If false, layers keep their own
-  // initial values.
+  // True: weights are normally distributed with mean 0 and standard deviation 0.02, or 0.02 /
+  // sqrt(2 layers) at the end of a branch; biases are 0. False: layers keep their own initial
+  // values.
   bool gpt2_init = false;
 };
 
@@ -88,10 +87,10 @@ class GPT : public Module {
 // ---- text from a language model, token by token ----
 
 struct GenerateOptions {
-  std::int64_t tokens = 200;   // number of tokens to append
+  std::int64_t tokens = 200;
   std::int64_t context = 128;  // the model sees at most this many of the latest tokens
-  double temperature = 0.8;    // divides the logits. With 0, always the most likely token
-  int top_k = 0;               // chooses among the k most likely tokens, or with 0 among all
+  double temperature = 0.8;    // divides the logits; 0: always the most likely token
+  int top_k = 0;               // chooses among the k most likely tokens; 0: among all
 };
 
 // `model` maps i64 (1, t) to logits (1, t, vocabulary) and is in evaluation mode during the call.
@@ -100,7 +99,7 @@ struct GenerateOptions {
 [[nodiscard]] std::vector<std::int64_t> generate(Module& model, std::vector<std::int64_t> prompt,
                                                  const GenerateOptions& options, Generator& g);
 
-// Draws one token, i.e. an index into logits.
+// Draws one token: an index into logits.
 [[nodiscard]] std::int64_t sample_token(const std::vector<float>& logits, double temperature,
                                         int top_k, Generator& g);
 

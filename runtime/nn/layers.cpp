@@ -10,7 +10,7 @@ namespace ringsmith {
 
 namespace {
 
-// Initial values from the default generator, with PyTorch's order of draws and bounds.
+// Initial values, with PyTorch's order of draws and bounds.
 namespace init {
 
 Tensor uniform(const Shape& shape, double bound) {
@@ -26,8 +26,8 @@ Tensor normal(const Shape& shape, double stddev) {
 }
 
 // Bound of the weights of Linear and Conv2d: Kaiming uniform for a leaky ReLU of slope sqrt(5),
-// i.e. 1 / sqrt(fan_in) up to rounding. It must round like PyTorch, and sqrt(5) squared is not 5 in
-// double.
+// i.e. 1 / sqrt(fan_in) up to rounding. The formula is evaluated in full, because the bound must
+// round like PyTorch's, and in double sqrt(5) squared is not 5.
 double weight_bound(std::int64_t fan_in) {
   const double slope = std::sqrt(5.0);
   const double gain = std::sqrt(2.0 / (1 + slope * slope));
@@ -68,7 +68,7 @@ Dropout::Dropout(double p) : p_(p) {
   require(p >= 0 && p < 1, "Dropout: p must be in [0, 1), got " + std::to_string(p));
 }
 
-// Computes the second size, because -1 would be ambiguous if n is 0.
+// A size of -1 instead of the product would be ambiguous if n is 0.
 Tensor Flatten::forward(const Tensor& x) {
   return reshape(x, {x.size(0), numel_of({x.sizes().begin() + 1, x.sizes().end()})});
 }

@@ -1,6 +1,5 @@
-// Layers of models, with and without parameters. Shapes are those of
-// runtime/autograd/functions.hpp. Initial values match PyTorch's, so a model starts with the same
-// weights after the same manual_seed.
+// Layers of models. Shapes are those of runtime/autograd/functions.hpp. Initial values match
+// PyTorch's, so a model starts with the same weights after the same manual_seed.
 #pragma once
 
 #include <memory>
@@ -11,7 +10,7 @@
 
 namespace ringsmith {
 
-// y = x weight^T + bias: (..., in) -> (..., out); weight (out, in).
+// (..., in) -> (..., out); weight (out, in).
 class Linear : public Module {
  public:
   Linear(std::int64_t in, std::int64_t out, bool with_bias = true);
@@ -20,7 +19,7 @@ class Linear : public Module {
   Tensor bias;  // undefined without bias
 };
 
-// Looks up rows of a table: i64 (...) -> (..., dim); weight (count, dim).
+// i64 (...) -> (..., dim); weight (count, dim).
 class Embedding : public Module {
  public:
   Embedding(std::int64_t count, std::int64_t dim);
@@ -58,8 +57,8 @@ class GELU : public Module {
 };
 
 // In training each element becomes 0 with probability p and is otherwise divided by 1 - p. Masks
-// come from the default generator or from the device's. Seed the generator differently on each
-// rank, otherwise all ranks drop the same elements.
+// come from the default generator or the device's. Seed the generators differently on each rank, or
+// all ranks drop the same elements.
 class Dropout : public Module {
  public:
   explicit Dropout(double p = 0.5);  // UsageError unless p is in [0, 1)
@@ -98,8 +97,8 @@ class Sequential : public Module {
   std::vector<std::unique_ptr<Module>> modules_;
 };
 
-// Linear layers of these widths with ReLU between them: MLP({784, 1024, 1024, 10}). Images are
-// flattened. Parameters are named as in the equivalent torch.nn.Sequential: "0.weight", "2.weight".
+// Linear layers of these widths with ReLU between them: MLP({784, 1024, 1024, 10}). Flattens
+// images. Parameters are named as in the equivalent torch.nn.Sequential: "0.weight", "2.weight".
 class MLP : public Sequential {
  public:
   explicit MLP(const std::vector<std::int64_t>& widths);

@@ -12,7 +12,7 @@
 //
 // The tree points to members, so a module can be neither copied nor moved. An assignment shares a
 // parameter: head.weight = embedding.weight. Tensors are listed in PyTorch's order, on which the
-// gradient buckets rely: a module's own, then those of its children in order of registration.
+// gradient buckets rely: first a module's own, then its children's in order of registration.
 #pragma once
 
 #include <functional>
@@ -46,17 +46,17 @@ class Module {
   // Parameters and buffers under all their names. Shares memory with the module.
   [[nodiscard]] StateDict state_dict() const;
   // Copies the values into the module. If entries are missing, unknown or misshapen, throws a
-  // UsageError that names the first three of them, and changes nothing.
+  // UsageError that names the first three, and changes nothing.
   void load_state_dict(const StateDict& state);
 
-  // Moves parameters, buffers and gradients in place, so that existing handles and optimizers stay
-  // valid. An optimizer's state does not move: load it again, or move the model first.
+  // Moves parameters, buffers and gradients in place: existing handles and optimizers stay valid.
+  // An optimizer's state does not move, so move the model first, or load the state again.
   void to(Device device);
   // Device of the parameters, or the CPU if there are none. UsageError if they are on several
   // devices.
   [[nodiscard]] Device device() const;
 
-  // Replaces the i-th tensor of parameters() by parameters[i] wherever it is shared, and buffers
+  // Replaces the i-th tensor of parameters() with parameters[i] wherever it is shared, and buffers
   // likewise. No values are copied, existing handles keep the old tensors, and shapes are not
   // checked. Throws UsageError unless the numbers match.
   void rebind(const std::vector<Tensor>& parameters, const std::vector<Tensor>& buffers);
@@ -65,14 +65,14 @@ class Module {
   void eval() { train(false); }
   [[nodiscard]] bool training() const { return training_; }
   void zero_grad(bool set_to_none = true);
-  // Calls f on children before their parents, and on this module last.
+  // Calls f for the descendants first and for this module last.
   void apply(const std::function<void(Module&)>& f);
 
  protected:
   // `slot` must be a member of this object. A parameter requires a gradient. A buffer does not, but
   // is saved and broadcast. Throws UsageError, without registering anything, if the name or the
   // member is taken, the name has an empty part ("", "a..b"), or two tensors could get one name
-  // ("a" and "a.b"). A module may be a child of several modules.
+  // ("a" and "a.b").
   void register_parameter(std::string name, Tensor& slot, Tensor value);
   void register_buffer(std::string name, Tensor& slot, Tensor value);
   void register_module(std::string name, Module& child);
@@ -96,11 +96,11 @@ class Module {
   bool training_ = true;
 };
 
-// Number of elements of all parameters. Shared parameters count once.
+// Number of elements of all parameters; shared ones count once.
 [[nodiscard]] std::int64_t parameter_count(const Module& module);
 
-// Puts a module and its descendants into evaluation mode, and restores each one's mode at the end
-// of the scope.
+// Puts a module and its descendants into evaluation mode. Restores each one's mode at the end of
+// the scope.
 class EvalGuard {
  public:
   explicit EvalGuard(Module& module) {

@@ -85,7 +85,7 @@ ResNet::ResNet(const ResNetOptions& o)
   }
   fc_.emplace(channels, o.classes);
   register_module("fc", *fc_);
-  // Overwrites the values that the conv layers drew in their constructors, as in torchvision.
+  // Replaces the initial values from the conv layers' constructors, as in torchvision.
   apply(initialise);
 }
 

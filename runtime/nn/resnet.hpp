@@ -1,5 +1,5 @@
-// Residual networks for images: ResNet-18, -34 and -50, with torchvision's parameter names, initial
-// values and order, so that weights can be exchanged.
+// Residual networks for images: ResNet-18, -34 and -50, with torchvision's parameter names, order
+// and initial values, so that weights can be exchanged.
 //
 //   (n, c, h, w) -> stem -> layer1 -> layer2 -> layer3 -> layer4 -> mean -> fc -> (n, classes)
 //         channels: width    x 1       x 2       x 4       x 8      of each channel's pixels
@@ -10,7 +10,7 @@
 //                +--> identity, or conv 1x1 bn ----+                 the channels
 //
 // A block only has to learn the difference between its output and its input, and the gradient flows
-// back undiminished through the identity. In ResNet-50's blocks the 3x3 kernel has the stride, as
+// back undiminished through the identity. ResNet-50's blocks have the stride in the 3x3 kernel, as
 // in torchvision. He, Zhang, Ren and Sun, "Deep residual learning for image recognition", 2015.
 #pragma once
 
@@ -54,7 +54,6 @@ class ResNet : public Module {
   Tensor forward(const Tensor& x) override;
 
  private:
-  // Appends `blocks` blocks to `stage` and updates `in`, the number of channels.
   void add_blocks(Sequential& stage, std::int64_t& in, std::int64_t planes, int blocks,
                   std::int64_t stride) const;
 

@@ -148,7 +148,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
                      "; load it into an optimizer of the same kind with the same parameters");
   };
   check_optimizer_state(state);
-  // Everything is checked before anything is changed. find() records the keys that are known.
+  // Everything is checked before anything is changed. find() records the known keys.
   std::set<std::string> known;
   const auto find = [&](const std::string& key) -> const Tensor* {
     known.insert(key);
@@ -252,7 +252,6 @@ namespace {
 
 constexpr std::size_t kMomentum = 0;
 
-// Throws UsageError if the value is negative, NaN or infinite.
 void check_amount(const char* what, double value) {
   require(std::isfinite(value) && value >= 0,
           fmt::format("{} must {}, got {}", what,

@@ -4,7 +4,7 @@
 //                 optimizer.step();
 //
 // A parameter whose .grad is undefined is skipped, and its state is unchanged. The arithmetic is in
-// kernels/optim.hpp. With --kernels oracle the bits equal PyTorch's.
+// kernels/optim.hpp; with --kernels oracle the bits equal PyTorch's.
 #pragma once
 
 #include <cstdint>
@@ -30,30 +30,31 @@ class Optimizer {
 
   void step();  // updates every parameter that has a gradient, in place
   // Call it instead of step() if the gradients are unusable, e.g. infinite or NaN (GradScaler).
-  // Changes no parameter or state, but notifies code that keeps data of these gradients for later
-  // steps (HookTurn::skipped), such as DistributedDataParallel's hooks.
+  // Changes no parameter or state, but notifies code that keeps data of these gradients
+  // (HookTurn::skipped), such as DistributedDataParallel's hooks.
   void skip() const;
 
   // If set_to_none, .grad becomes undefined. Otherwise it is zeroed in place, so that gradients
-  // keep their memory, e.g. in DistributedDataParallel's buckets.
+  // keep their memory.
   void zero_grad(bool set_to_none = true);
 
   [[nodiscard]] double lr() const { return lr_; }
   virtual void set_lr(double lr);  // UsageError if negative or not finite
   [[nodiscard]] const std::vector<Tensor>& params() const { return params_; }
 
-  // The gradients that step() would use, by reference. GradScaler divides them.
+  // The gradients that step() would use, by reference.
   [[nodiscard]] virtual std::vector<Tensor> gradients() const;
   // True if any rank passes true. Collective in optimizers whose gradients() differ between ranks.
-  // In other optimizers every rank passes the same value, and the function returns `mine`.
+  // In others every rank passes the same value, which is returned.
   [[nodiscard]] virtual bool any_rank(bool mine) const { return mine; }
 
   // Names of the state tensors that this optimizer may keep per parameter: "exp_avg", ...
   [[nodiscard]] virtual const std::vector<std::string>& state_names() const { return names_; }
-  // True if "step", the number of a parameter's updates, is part of the state, too.
+  // True if the state includes "step", the number of a parameter's updates.
   [[nodiscard]] virtual bool counts_steps() const { return counts_; }
 
-  // PyTorch's two parts, flattened as by torch.distributed.checkpoint, with one parameter group:
+  // The state in PyTorch's two parts, flattened as by torch.distributed.checkpoint, with one
+  // parameter group:
   //
   //   state.3.step            i64 []     updates of parameter 3, if the optimizer counts them
   //   state.3.exp_avg         as parameter 3; memory shared with the optimizer
@@ -69,17 +70,16 @@ class Optimizer {
 
  protected:
   // Throws UsageError if lr is negative or not finite, if params is empty or holds a tensor twice,
-  // or if a tensor is undefined, not a leaf, not contiguous, or neither f32 nor f64. `names` are
-  // the state tensors that the optimizer may keep per parameter. `counts` is true if the number of
-  // updates is part of the state.
+  // or if a tensor is undefined, not a leaf, not contiguous, or neither f32 nor f64.
   Optimizer(std::vector<Tensor> params, double lr, std::vector<std::string> names, bool counts);
 
-  // All hyperparameters except lr. set_hyperparameters() gets the same names and numbers of values,
-  // and throws UsageError if a value is out of range.
+  // All hyperparameters except lr. set_hyperparameters() gets the same names and numbers of values.
+  // It throws UsageError if a value is out of range.
   [[nodiscard]] virtual Hyperparameters hyperparameters() const = 0;
   virtual void set_hyperparameters(const Hyperparameters& values) = 0;
 
-  // Parameter i and its contiguous gradient. steps: number of this parameter's updates, from 1.
+  // Parameter i and its contiguous gradient. steps: number of this parameter's updates, including
+  // this one.
   struct Update {
     std::size_t i;
     Tensor param, grad;
@@ -98,24 +98,24 @@ class Optimizer {
   std::vector<std::string> names_;
   bool counts_;
   std::vector<std::vector<Tensor>> state_;  // [name][parameter], undefined until first used
-  std::vector<std::int64_t> steps_;         // number of updates per parameter
+  std::vector<std::int64_t> steps_;
 };
 
-// Throws a UsageError that names the first entry that no training run can produce: a step that is
-// not a count of updates, a tensor with NaN or an infinity, or a negative mean of squares
-// ("exp_avg_sq").
+// Throws a UsageError that names the first entry that training never produces: a step that is not a
+// count of updates, a tensor with NaN or an infinity, or a negative element of "exp_avg_sq" or
+// "max_exp_avg_sq".
 void check_optimizer_state(const StateDict& state);
 
 // Scales all gradients by one factor so that their joint 2-norm is at most max_norm. Returns the
 // norm before scaling as one f32 on their device, so that the host need not wait for a GPU. As in
 // PyTorch, the joint norm is the norm of the tensors' norms in f32, and the gradients are always
 // multiplied by min(1, max_norm / (norm + 1e-6)). Squares are summed in f64. Undefined gradients
-// are ignored. After DDP's reduction every rank computes the same factor without communication.
+// are ignored.
 //
-// If the norm is NaN or infinite, the gradients become NaN or 0. With error_if_nonfinite, the
-// function instead throws an Error that names the first parameter whose gradient is not finite, if
-// any. Throws UsageError if max_norm is negative or NaN, or if gradients are on different devices,
-// not contiguous, or neither f32 nor f64.
+// If the norm is NaN or infinite, the gradients become NaN or 0; with error_if_nonfinite, an Error
+// is thrown instead, which names the first parameter whose gradient is not finite, if any. Throws
+// UsageError if max_norm is negative or NaN, or if gradients are on different devices, not
+// contiguous, or neither f32 nor f64.
 Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
                        bool error_if_nonfinite = false);
 
@@ -150,8 +150,8 @@ class SGD : public Optimizer {
 //   m  = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g g
 //   p -= lr / (1 - beta1^t)  m / (sqrt(v / (1 - beta2^t)) + eps)
 //
-// Adam adds weight_decay p to g, so that the adaptive step also scales the decay. AdamW shrinks p
-// by lr weight_decay instead. amsgrad divides by the largest v so far.
+// Adam adds weight_decay p to g, so the adaptive step also scales the decay. AdamW instead
+// multiplies p by 1 - lr weight_decay. amsgrad divides by the largest v so far.
 struct AdamOptions {
   double lr = 1e-3;
   double beta1 = 0.9;
@@ -184,7 +184,7 @@ class AdamW : public Adam {
 };
 
 // Learning-rate schedules are pure functions of the step number, counted from 0. They have no state
-// to save, because a resumed run passes the same step and gets the same rate.
+// to save.
 //
 //   warm-up         cosine                    rate
 //      /------------\__                       peak

@@ -43,8 +43,7 @@ std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::stri
   return texts;
 }
 
-// Collective. Returns every rank's text, or nothing if all are equal. The texts are exchanged only
-// if their lengths or hashes differ.
+// Collective. Returns every rank's text, or nothing if all are equal.
 std::vector<std::string> gather_unequal(comm::ProcessGroup& group, const std::string& mine) {
   const auto world = static_cast<std::size_t>(group.size());
   const std::array<std::int64_t, 2> summary{static_cast<std::int64_t>(mine.size()),
@@ -109,8 +108,7 @@ void UsageMap::clear() { std::ranges::fill(mine_, 0); }
 
 void UsageMap::exchange(std::uint64_t step, const std::string& fault) {
   mine_[0] = step | (fault.empty() ? 0 : kFault);
-  // Collectives have no u64, so the words are sent as i64, which has the same width. They are only
-  // copied.
+  // Collectives have no u64. i64 does as well, because the words are only copied.
   const auto as_i64 = [](std::span<std::uint64_t> s) {
     return comm::Buffer(reinterpret_cast<std::byte*>(s.data()), Elements(s.size()), DType::i64);
   };
@@ -181,8 +179,7 @@ std::vector<std::string> split_lines(const std::string& text) {
   return lines;
 }
 
-// texts[r] is the description of rank r. Returns a message about the first entry in which the ranks
-// differ, with each variant and its ranks.
+// Describes the first entry that differs between ranks. texts[r]: the lines of rank r.
 std::string explain(const std::vector<std::vector<std::string>>& texts) {
   const int world = static_cast<int>(texts.size());
   std::size_t longest = 0;

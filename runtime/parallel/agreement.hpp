@@ -1,10 +1,9 @@
-// Agreement between the ranks: once on their settings and on the model, and in each backward on
-// which ranks had which gradient.
+// Agreement between the ranks: on their settings and on the model, before training, and on which
+// ranks had which gradient, in each backward.
 //
 // ---- settings ----
 // A rank with another learning rate, or other data, causes no error: its replica drifts away while
-// all losses keep falling. Therefore a program should compare the ranks' settings before its first
-// step. If they differ, every rank throws the same message:
+// all losses keep falling. Programs should therefore compare their settings first:
 //
 //     require_agreement(*group, {{"--lr", fmt::format("{}", lr)},
 //                                {"the training data", sha256(std::as_bytes(std::span(data)))}});
@@ -13,26 +12,22 @@
 //
 // ---- the model ----
 // Ranks whose models differ by one layer would exchange unrelated gradients, or hang. Each rank
-// describes its model as lines of text, one per tensor. The ranks first compare only lengths and
-// digests. If any differ, all ranks exchange their lines, to report the first difference.
+// describes its model in one line per tensor. The ranks compare lengths and digests, and exchange
+// the lines only if a length or a digest differs.
 //
 // ---- the gradients ----
-// One bit per rank and parameter says whether the rank had a gradient. The bits are exchanged at
-// the end of backward.
-//
-// A rank that lacks a gradient must not leave its peers waiting in an all-reduce that it never
-// joins, and an average over too few ranks must not go unnoticed. Therefore each rank joins all
-// all-reduces and then sends its bits. Every rank sees the same table and reaches the same verdict
-// in the same step:
+// One bit per rank and parameter says whether the rank had a gradient. A rank that lacks one must
+// not leave its peers waiting in an all-reduce, and an average over too few ranks must not go
+// unnoticed. Therefore each rank joins all all-reduces and then sends its bits. All ranks see the
+// same table and reach the same verdict in the same step:
 //
 //              w0 b0 w1 b1
 //   rank 0      1  1  1  1        'w1', 'b1' lack a gradient on rank 1
 //   rank 1      1  1  0  0
 //
-// The record also carries the number of forwards that the rank has made; otherwise a rank that
-// skipped a backward would silently average its gradients of one step with its peers' of another.
-// It also says whether the rank's backward had a fault. If any had, all ranks exchange
-// descriptions.
+// Each rank also sends its number of forward passes, because a rank that skipped a backward pass
+// would otherwise average gradients of different steps. It also sends whether its backward pass had
+// a fault. If any rank had a fault, all ranks exchange descriptions of their faults.
 #pragma once
 
 #include <cstdint>
@@ -56,16 +51,16 @@ class UsageMap {
   [[nodiscard]] bool marked(int parameter) const;
   void clear();
 
-  // Collective. Exchanges the bits of all ranks. Throws CommError if the ranks are at different
-  // steps. Throws UsageError on every rank if any rank passes a non-empty `fault`; the message is
-  // the same on all ranks and contains the faults and their ranks.
+  // Collective. Throws CommError if the ranks are at different steps. Throws the same UsageError on
+  // every rank if any rank passes a non-empty `fault`; the message lists the faults and their
+  // ranks.
   void exchange(std::uint64_t step, const std::string& fault = {});
 
   // Results of the last exchange.
   [[nodiscard]] bool used_on(int rank, int parameter) const;
   [[nodiscard]] bool used_anywhere(int parameter) const;
   [[nodiscard]] bool used_everywhere() const;  // all parameters, all ranks
-  // Returns "2 parameters have no gradient: 'head.weight' (on rank 1), 'head.bias' (on every
+  // Returns e.g. "2 parameters have no gradient: 'head.weight' (on rank 1), 'head.bias' (on every
   // rank)".
   [[nodiscard]] std::string describe_unused(std::span<const std::string> names) const;
 
@@ -79,27 +74,25 @@ class UsageMap {
   std::span<std::uint64_t> mine_, all_;
 };
 
-// Collective. Throws UsageError on every rank, with the message shown at the top of this file,
-// unless all ranks pass equal settings. Values may have any length, names may be missing on some
-// ranks, and the order does not matter. Leave out settings that may differ: devices, folders.
+// Collective. Throws UsageError on every rank, with the message at the top of this file, unless all
+// ranks pass equal settings. Leave out settings that may differ, such as devices and folders.
 void require_agreement(comm::ProcessGroup& group, const comm::Settings& mine);
 // Returns {"parameter 'fc.weight'", "f32[4, 5]"}, ..., followed by the buffers.
 [[nodiscard]] comm::Settings settings_of(const Module& model);
 
-// Returns "rank 1", "ranks 0, 2", or "every rank" if all `world` ranks are named.
+// Returns "rank 1", "ranks 0, 2", or, if all ranks of a world of two or more are named, "every
+// rank".
 [[nodiscard]] std::string describe_ranks(const std::vector<int>& ranks, int world);
 
-// Returns e.g. "parameter 'fc.weight' f32[4, 5]"; kind is the leading word.
 [[nodiscard]] std::string describe_tensor(const std::string& kind, const std::string& name,
                                           const Tensor& tensor);
 
-// Collective. Throws UsageError on every rank, with the same message, unless all lines are equal:
-// "ranks do not hold the same model: entry 2 is parameter 'fc.weight' f32[4, 5] on ranks 0, 1 but
-// parameter 'fc.weight' f32[4, 6] on rank 2".
+// Collective. Throws UsageError on every rank unless all lines are equal: "ranks do not hold the
+// same model: entry 2 is parameter 'fc.weight' f32[4, 5] on ranks 0, 1, but parameter 'fc.weight'
+// f32[4, 6] on rank 2; ...".
 void verify_same_model(comm::ProcessGroup& group, const std::vector<std::string>& lines);
 
-// Returns a collective for GradScalerOptions::any_rank, which is true if any rank of the group
-// passes true.
+// Returns a collective for GradScalerOptions::any_rank.
 [[nodiscard]] std::function<bool(bool)> any_rank(std::shared_ptr<comm::ProcessGroup> group);
 
 }  // namespace ringsmith

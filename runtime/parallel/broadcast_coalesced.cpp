@@ -9,21 +9,20 @@ namespace ringsmith {
 
 namespace {
 
-// Returns the device of the staging buffer.
 Device staging_for(const comm::ProcessGroup& group, const std::vector<Tensor>& tensors) {
   for (const Tensor& t : tensors)
     if (t.device() != group.device()) return Device::cpu();
   return group.device();
 }
 
-// The staging buffer. Tensors are appended until it is full; then it is broadcast and, except on
-// the root, unpacked into the tensors.
+// Appends tensors until the staging buffer is full, broadcasts the buffer and, except on the root,
+// unpacks it.
 class Packer {
  public:
   Packer(comm::ProcessGroup& group, int root, Bytes capacity, Device where)
       : group_(group), root_(root), where_(where), staging_(group.allocate_on(where, capacity)) {}
 
-  // Appends a tensor, which must be contiguous and remain valid until flush().
+  // The tensor must be contiguous and remain valid until flush().
   void add(const Tensor& tensor) {
     std::byte* data = data_of(tensor);
     std::size_t size = size_in_bytes(tensor).value;
@@ -58,9 +57,8 @@ class Packer {
     std::size_t size;
   };
 
-  // Copies the bytes of a piece into its tensor. A CPU tensor that already holds these bytes is
-  // left unmodified, so that a constant buffer stays valid in a graph that has saved it for
-  // backward. On a device the comparison would synchronise, so it is not made.
+  // A CPU tensor that already holds these bytes is left unmodified, so that a constant buffer stays
+  // valid in a graph that has saved it for backward. On a GPU the comparison would synchronise.
   void unpack(const Piece& piece, const std::byte* from) const {
     const Device device = piece.tensor->device();
     if (device.is_cpu() && std::memcmp(piece.data, from, piece.size) == 0) return;

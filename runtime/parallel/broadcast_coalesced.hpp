@@ -1,13 +1,11 @@
 // Broadcasts many tensors from one rank to all in few messages.
 //
-// A model has hundreds of small tensors, and each collective has a latency. Consecutive tensors are
+// Models have hundreds of small tensors, and each collective has a latency. Consecutive tensors are
 // therefore packed into a staging buffer of communication memory and broadcast as bytes.
 //
 //   w0 b0 w1 b1 ...  --pack-->  |w0|b0|w1|..|  --broadcast-->  |w0|b0|w1|..|  --unpack--> w0 b0 ...
 //     on the root                 staging                        staging        on the others
 //
-// Staging is on the device if the group and all tensors are on the same GPU, otherwise on the host;
-// tensors on a device are then copied to and from it.
 #pragma once
 
 #include <vector>
@@ -19,8 +17,8 @@ namespace ringsmith {
 
 constexpr Bytes kBroadcastCap = MiB(250);  // the same as PyTorch's; limits the memory for staging
 
-// Collective. The tensors must have the same sizes, dtypes and order on every rank; their strides
-// may differ. A tensor larger than the cap is sent in pieces.
+// Collective. Sizes, dtypes and order of the tensors must be the same on every rank; strides may
+// differ. A tensor larger than the cap is sent in pieces.
 void broadcast_coalesced(comm::ProcessGroup& group, const std::vector<Tensor>& tensors, int root,
                          Bytes cap = kBroadcastCap);
 

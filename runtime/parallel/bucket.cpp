@@ -24,7 +24,7 @@ void close(OpenBucket& open, std::span<const Bytes> limits, BucketAssignment& do
   open.size = Bytes(0);
 }
 
-// Requires buckets that were filled in index order: each bucket's first index is its smallest.
+// Requires buckets filled in index order, so that each bucket's first index is its smallest.
 void sort_by_smallest_index(BucketAssignment& assignment) {
   std::map<int, std::size_t> order;
   for (std::size_t b = 0; b < assignment.buckets.size(); ++b)

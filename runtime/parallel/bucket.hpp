@@ -1,9 +1,9 @@
-// Buckets: which gradients are reduced together, and where each is stored. Their memory:
-// gradient_buckets.hpp.
+// Buckets: which gradients are reduced together, and their positions. gradient_buckets.hpp has the
+// memory.
 //
 // One all-reduce per parameter pays the latency of a collective for every bias; one all-reduce for
 // the whole model cannot start before backward has ended. Buckets are the compromise: parameters
-// are appended to an open bucket until it reaches its limit; then the next bucket is opened.
+// are appended to an open bucket until it reaches its limit, and then the next bucket is opened.
 //
 //   sizes (bytes)   400 800 400 200        limit 400
 //   buckets         [0] [1] [2] [3]        the tensor that crosses the limit stays in: buckets
@@ -11,9 +11,9 @@
 //
 // A bucket holds one dtype, so there is one open bucket per dtype. Each dtype advances through its
 // own copy of the list of limits and stays at the last: {1 MiB, 25 MiB} makes the first bucket
-// small, so that its all-reduce starts early. The rule is PyTorch's, and so is every bit of the
-// sums (a bucket's length determines the chunks of the ring): Li et al., "PyTorch Distributed",
-// VLDB 2020, section 3.2.3.
+// small, so that its all-reduce starts early. The rule is PyTorch's. The bits of sums depend on the
+// rule, because a bucket's length determines the chunks of the ring. Li et al., "PyTorch
+// Distributed", VLDB 2020, section 3.2.3.
 #pragma once
 
 #include <span>
@@ -36,29 +36,28 @@ struct BucketAssignment {
   std::vector<Bytes> limits;              // limits[i] is the limit that applied to buckets[i]
 };
 
-// `items` is in layout order. Throws UsageError if there is no limit, or if there are indices but
-// not one per item. Without indices, item i is parameter i and the buckets are sorted by their
-// smallest index. With indices (ready order, for the rebuild), item i is parameter indices[i] and
-// the buckets are in the order in which they were closed, followed by those still open in order of
-// first appearance.
+// `items` is in layout order. Without indices, item i is parameter i, and the buckets are sorted by
+// their smallest index. With indices (ready order, for the rebuild), item i is parameter
+// indices[i], and the buckets are in the order in which they were closed; buckets still open follow
+// in order of first appearance. Throws UsageError if there is no limit, or if there are indices but
+// not one per item.
 [[nodiscard]] BucketAssignment compute_bucket_assignment(std::span<const BucketItem> items,
                                                          std::span<const Bytes> limits,
                                                          std::span<const int> indices = {});
 
 // ---- the plan ----
-// The location of each gradient: the buckets are stored one after the other in one arena of
-// communication memory.
+// The buckets are stored one after the other in one arena of communication memory.
 //
 //   arena   |b0: g5 g4 g3 ...pad|b1: g2 g1 ......pad|b2: g0 ..pad|
 //            ^ start, 64-byte aligned                             ^ size <= arena_size(parameters)
 //
-// The slots of a bucket are adjacent (the ring sees one dense vector); each bucket starts on its
-// own cache line, so that two collectives in flight never share one. A model is planned once before
-// the order in which gradients arrive is known and, unless unused parameters must be found, a
-// second time in that order. Both plans fit into the same arena, so the rebuild allocates nothing.
+// The slots of a bucket are adjacent, because the ring reduces one dense vector. Each bucket starts
+// on its own cache line, so that two collectives in flight never share one. A model is planned once
+// before the order in which gradients arrive is known and, unless unused parameters must be found,
+// again in that order. Both plans fit into the same arena.
 
 struct BucketCaps {
-  Bytes first = kFirstBucketCap;  // small, so that its all-reduce starts early
+  Bytes first = kFirstBucketCap;
   Bytes rest = MiB(25);
 };
 
@@ -88,18 +87,18 @@ struct BucketPlan {
   [[nodiscard]] Bytes end() const;  // end of the last bucket, including padding
 };
 
-// The plan before the first backward: one bucket per dtype, in parameter order, because the order
-// of the gradients is not known yet and the plan is replaced soon. With find_unused no rebuild
-// follows: capped buckets are filled in parameter order and then reversed, because the gradients of
-// the last layers arrive first.
+// The plan before the first backward. Normally one bucket per dtype, in parameter order, because a
+// plan in ready order replaces it soon. With find_unused there is no rebuild: capped buckets are
+// filled in parameter order, and the order of the buckets is reversed, because the last layers'
+// gradients arrive first.
 [[nodiscard]] BucketPlan initial_plan(std::span<const BucketItem> parameters,
                                       const BucketCaps& caps, bool find_unused);
 
-// ready_order: the order in which gradients arrived; every parameter once (UsageError).
+// ready_order: the order in which gradients arrived, with every parameter once (UsageError).
 [[nodiscard]] BucketPlan rebuilt_plan(std::span<const BucketItem> parameters,
                                       const BucketCaps& caps, std::span<const int> ready_order);
 
-// Sufficient for every plan: the bytes of all parameters plus one cache line per parameter.
+// Enough for every plan: the bytes of all parameters plus one cache line per parameter.
 [[nodiscard]] Bytes arena_size(std::span<const BucketItem> parameters);
 
 }  // namespace ringsmith

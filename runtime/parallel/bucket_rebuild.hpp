@@ -4,9 +4,9 @@
 //   forward 2    rank 0 broadcasts its order; every rank installs         [g5 g4 g3] [g2 g1] [g0]
 //   backward 2   each bucket is full as early as possible
 //
-// A backward whose optimizer step is skipped does not count. With a static graph the second
-// backward decides, because the first leaves all parameters to its end. With find_unused_parameters
-// buckets are never rebuilt, as in PyTorch.
+// A backward whose optimizer step is skipped does not count. With a static graph, the second
+// backward determines the order, because the first handles all parameters only at its end. With
+// find_unused_parameters buckets are never rebuilt, as in PyTorch.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace ringsmith {
 
 class BucketRebuild {
  public:
-  // needs: the number of backward passes that must have counted; 0: never.
+  // needs: number of backward passes that must count before the rebuild; 0: never rebuilt.
   BucketRebuild(const BucketCaps& caps, int needs) : caps_(caps), needs_(needs) {}
 
   // ---- in each synchronised backward ----
@@ -28,17 +28,18 @@ class BucketRebuild {
     ++passes_;
     may_skip_ = true;
   }
-  // The optimizer skips its step for the last backward. False if that is known already.
+  // Records that the optimizer skips its step for the last backward. Returns true only in the first
+  // call after a backward.
   bool skip();
 
-  // The order of the last backward.
   [[nodiscard]] const std::vector<int>& last_order() const { return last_order_; }
-  // The order of the rebuilt buckets; before the rebuild, this rank's. Empty before it is known.
+  // The parameter order of the rebuilt buckets or, before the rebuild, this rank's ready order.
+  // Empty if not known yet.
   [[nodiscard]] std::vector<int> order() const;
   [[nodiscard]] bool done() const { return !rebuilt_order_.empty(); }
 
   void run_if_due(GradientBuckets& buckets);  // collective
-  // With this order, the same on every rank. UsageError unless every parameter is named once.
+  // The order must be the same on every rank. UsageError unless it names every parameter once.
   void run(GradientBuckets& buckets, std::vector<int> order);
 
  private:
@@ -46,7 +47,7 @@ class BucketRebuild {
 
   BucketCaps caps_;
   std::int64_t needs_;
-  std::int64_t passes_ = 0;         // that count
+  std::int64_t passes_ = 0;         // backward passes that count
   bool may_skip_ = false;           // the last pass may still turn out not to count
   std::vector<int> last_order_;     // of the last backward
   std::vector<int> rebuilt_order_;  // of the buckets, if rebuilt

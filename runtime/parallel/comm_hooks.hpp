@@ -4,16 +4,16 @@
 //   bucket 0   [======] hook(bucket 0) --> future ..................> result replaces bucket 0
 //   bucket 1            [===] hook(bucket 1) --> future ............> result replaces bucket 1
 //
-// A hook receives a full bucket of this rank's gradients, starts its exchange and returns a Future;
-// the future's tensor replaces the bucket. With a hook, DDP does not divide by the number of ranks:
-// the hook must do so, or the gradients are W times too large.
+// A hook receives a full bucket of this rank's gradients, starts its exchange and returns a Future,
+// whose tensor replaces the bucket. With a hook, DDP does not divide by the number of ranks W: the
+// hook must do so, or the gradients are W times too large.
 //
 //   ddp.register_comm_hook(fp16_compress_hook(group));
 //   ddp.register_comm_hook(group, my_hook, "my_hook");   // calls my_hook(group, bucket)
 //
 // The interface is PyTorch's (torch.distributed.algorithms.ddp_comm_hooks). Hooks are called in
-// bucket order, and their futures are waited for in that order once all hooks have been called.
-// Thus the collectives of a hook, including those in then(), run in the same order on every rank.
+// bucket order. Their futures are waited for in the same order, once all hooks have been called.
+// Thus a hook's collectives, including those in then(), run in the same order on every rank.
 #pragma once
 
 #include <functional>
@@ -34,8 +34,8 @@ struct GradBucket {
   Tensor buffer;                  // all gradients, concatenated; communication memory
   std::vector<Tensor> gradients;  // views of `buffer` with the parameters' shapes
   std::vector<Tensor> parameters;
-  // GradScaler's factor of these gradients; 0 without a scaler. When the factor changes, a hook
-  // that keeps parts of gradients must multiply them by new / old.
+  // GradScaler's factor in these gradients; 0 without a scaler. When the factor changes, a hook
+  // that keeps parts of gradients must multiply these parts by new / old.
   double loss_scale = 0;
 };
 
@@ -48,8 +48,8 @@ class Future {
   Future(comm::WorkPtr work, Tensor value);
   explicit Future(std::function<Tensor()> wait) : wait_(std::move(wait)) {}
 
-  // Continues with next(tensor), which returns a tensor or another future. Runs on the thread that
-  // calls wait().
+  // Returns a future whose wait() calls next(tensor) on the calling thread. next() returns a tensor
+  // or another future.
   [[nodiscard]] Future then(std::function<Future(const Tensor&)> next) const;
   [[nodiscard]] Tensor wait() const { return wait_(); }
 
@@ -60,42 +60,41 @@ class Future {
 struct CommHook {
   std::string name;  // for messages and logging data
   std::function<Future(const GradBucket&)> call;
-  // Called if the optimizer step for the last backward's gradients is skipped (Optimizer::skip,
-  // e.g. by GradScaler). The hook must restore its state from before that backward; otherwise
-  // infinities and NaNs would remain in it. Called at most once per backward, on every rank, before
-  // the next backward. Empty for a hook without state.
+  // Called if the optimizer step for the last backward is skipped (Optimizer::skip, e.g. by
+  // GradScaler). The hook must restore its state from before that backward, or infinities and NaNs
+  // would remain in it. Called at most once per backward, on every rank, before the next backward.
+  // Empty for a hook without state.
   std::function<void()> skipped = nullptr;
 };
 
-// Starts the hook's work on one bucket; wait() stores the result in the bucket. A result of the
-// wrong shape, dtype or device leaves the bucket unchanged and is described in `fault` rather than
-// thrown, because one rank must not throw while its peers continue. `fault` must outlive the work.
+// Starts the hook's work on one bucket; wait() stores the result in the bucket. If the result has
+// the wrong shape, dtype or device, wait() leaves the bucket unchanged and describes the error in
+// `fault`: one rank must not throw while its peers continue. `fault` must outlive the work.
 [[nodiscard]] comm::WorkPtr run_hook(const CommHook& hook, GradBucket bucket, std::string& fault);
 
 // ---- the built-in hooks ----
-// Returns a hook that divides by the number of ranks and then sums. DDP without a hook multiplies
-// by the reciprocal instead.
+// Divides by the number of ranks before the sum. Without a hook, DDP multiplies by the reciprocal.
 [[nodiscard]] CommHook allreduce_hook(std::shared_ptr<comm::ProcessGroup> group);
-// Return the same hook in 16 bits, with half the bytes of f32: it rounds, divides, sums with a
-// rounding after each addition, and converts back to the gradients' dtype. f16 has 11 significant
-// bits and overflows at 65520; bf16 has 8 significant bits and the range of f32.
+// An average in 16 bits, with half the bytes of f32: rounds, divides, sums with a rounding after
+// each addition, and converts back to the gradients' dtype. f16 has 11 significant bits and
+// overflows at 65520; bf16 has 8 significant bits and the range of f32.
 [[nodiscard]] CommHook fp16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
 [[nodiscard]] CommHook bf16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
-// Returns a hook without communication: each rank keeps its own gradients. For measuring the cost
-// of communication.
+// No communication: each rank keeps its own gradients. For measuring the cost of communication.
 [[nodiscard]] CommHook noop_hook();
 // PowerSGD: beyond/power_sgd.hpp.
 
 // ---- for authors of hooks ----
-// All-reduces a contiguous tensor in place; through the host if the group cannot access its device.
+// All-reduces a contiguous tensor in place, through the host if necessary.
 [[nodiscard]] Future all_reduce(const std::shared_ptr<comm::ProcessGroup>& group,
                                 const Tensor& data, comm::ReduceOp op);
 
-// Numbered send buffers, allocated once, in memory from which the group sends without a copy.
+// Numbered send buffers, in memory from which the group sends without a copy, if it can reach the
+// device.
 class TravelTensors {
  public:
   explicit TravelTensors(std::shared_ptr<comm::ProcessGroup> group) : group_(std::move(group)) {}
-  // Returns a one-dimensional tensor; allocates only if count, dtype or device changed.
+  // Allocates only if count, dtype or device has changed.
   [[nodiscard]] Tensor get(int number, std::int64_t count, TensorOptions options);
 
  private:

@@ -16,18 +16,17 @@ struct DataParallel::Job {
   std::vector<LinkTraffic> traffic;  // written by the thread that calls forward() or backward()
 
   [[nodiscard]] Device root() const { return devices.front(); }
-  // Does not count replica 0, because its tensors cross no link.
   void count(std::size_t replica, Bytes LinkTraffic::*what, const Tensor& moved) {
     if (replica > 0) traffic[replica].*what += size_in_bytes(moved);
   }
-  // Moves a gradient of a replica to the root. Returns a copy if the replica is on another device.
+  // Moves a replica's gradient to the root.
   Tensor bring(std::size_t replica, Bytes LinkTraffic::*what, const Tensor& t) {
     count(replica, what, t);
     return t.to(root());
   }
 };
 
-// The results of one forward on each replica: its leaves, and outputs at the end of its own graph.
+// One forward on each replica: the replica's leaves, and its output at the end of a separate graph.
 struct DataParallel::Pass {
   std::vector<Device> devices;
   std::vector<Tensor> inputs;
@@ -44,8 +43,8 @@ Tensor take_grad(const Tensor& leaf) {
   return grad;
 }
 
-// Returns all modules, with parents before their children, so that a child's own flag is set last
-// and persists.
+// Parents precede their children: a parent's train() also sets the children's flags, so the
+// children's must be set after it.
 std::vector<Module*> parents_first(Module& module) {
   std::vector<Module*> all;
   module.apply([&](Module& m) { all.push_back(&m); });
@@ -86,8 +85,6 @@ void require_alike(Module& module, Module& replica) {
                       parents_first(replica).size(), parents_first(module).size()));
 }
 
-// Backward of one forward(): takes the gradient of the gathered output and returns the gradients of
-// the parameters and the input.
 class DataParallelBackward : public Node {
  public:
   DataParallelBackward(std::shared_ptr<DataParallel::Job> job,
@@ -123,15 +120,13 @@ class DataParallelBackward : public Node {
 
   static void run(DataParallel::Pass& pass, std::vector<Tensor> gradients) {
     parallel_apply(pass.devices, [&](std::size_t i) {
-      // Moves the output and its gradient, so that the graph and its saved tensors are freed when
-      // this thread ends.
+      // Moved, so that the graph and its saved tensors are freed when this thread ends.
       const Tensor output = std::move(pass.outputs[i]), gradient = std::move(gradients[i]);
       if (output.requires_grad()) backward({output}, {gradient});
     });
   }
 
-  // Returns ((g0 + g1) + g2) + ...; the order determines the bits. Replicas that did not use the
-  // parameter contribute nothing.
+  // ((g0 + g1) + g2) + ...: the order determines the bits. Skips replicas without a gradient.
   [[nodiscard]] Tensor add_gradients(const DataParallel::Pass& pass, std::size_t p) const {
     Tensor sum;
     for (std::size_t i = 0; i < pass.replicas(); ++i) {
@@ -146,8 +141,7 @@ class DataParallelBackward : public Node {
     return sum;
   }
 
-  // Returns the gradients of the replicas' inputs as one tensor on the root. A replica without a
-  // gradient gives zeros, like unused rows of one batch.
+  // A replica without a gradient gives zeros.
   [[nodiscard]] Tensor gather_input_gradient(const DataParallel::Pass& pass) const {
     std::vector<Tensor> parts;
     for (std::size_t i = 0; i < pass.replicas(); ++i) {

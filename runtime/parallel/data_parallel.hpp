@@ -12,22 +12,21 @@
 //             add the gradients        <-------   gradients, in replica order
 //             optimizer step
 //
-// All of this passes through the root's links: parameters and gradients alone are 2 (N - 1) times
-// the parameters' bytes per step. None of it overlaps with computation. The root also holds the
-// whole output, the loss and the optimizer.
+// All of this passes through the root's links and overlaps with no computation: parameters and
+// gradients alone are 2 (N - 1) times the parameters' bytes per step.
 //
 // The replicas' gradients are added, not averaged, because the loss is one mean over the gathered
-// batch. For the same reason the result equals a single device's, up to the order of the sums. That
-// order is fixed, so two runs give the same bits.
+// batch. The result therefore equals a single device's, up to the order of the sums. That order is
+// fixed, so two runs give the same bits.
 //
 //   GPT model(options);
 //   model.to(Device::cuda(0));
 //   DataParallel dp(model, [&] { return std::make_unique<GPT>(options); }, devices);
 //   cross_entropy(dp.forward(x), y).backward();
 //
-// As in PyTorch, values that a forward writes to its module persist on replica 0 only (running
-// statistics). On the CPU, dropout on several replicas draws from one generator, which is not
-// thread-safe: use simulate_gil there.
+// As in PyTorch, values that a forward writes to its module (running statistics) persist on replica
+// 0 only. On the CPU, all replicas' dropout draws from one generator, which is not thread-safe: use
+// simulate_gil there.
 #pragma once
 
 #include <functional>
@@ -40,12 +39,10 @@
 
 namespace ringsmith {
 
-// The bytes that DataParallel sends over the link between the root and one other device.
-//
-// The bytes are counted where the copies are made, whatever transport carries them. The root's own
-// part crosses no link. Per training step on N devices, with P bytes of parameters, the root's
-// links carry (N - 1) P out and as much back, in addition to inputs and outputs. This grows with
-// each device, whereas a rank of a ring all-reduce sends 2 P (N - 1) / N, which is bounded.
+// The bytes that DataParallel sends over the link between the root and one other device. Per
+// training step on N devices, with P bytes of parameters, the root's links carry (N - 1) P out and
+// as much back, in addition to buffers, inputs, outputs and their gradients. A rank of a ring
+// all-reduce sends only 2 P (N - 1) / N.
 struct LinkTraffic {
   // from the root
   Bytes parameters;
@@ -73,41 +70,40 @@ struct LinkTraffic {
 
 struct DataParallelOptions {
   // Replicas run the host code of their forward one at a time, as under Python's interpreter lock.
-  // Kernels on GPUs still overlap. Backward is not affected, because PyTorch's engine is not Python
-  // code.
+  // Kernels on GPUs still overlap. Backward runs in parallel, because PyTorch's engine is not
+  // Python code.
   bool simulate_gil = false;
 };
 
 class DataParallel {
  public:
   // `module` must be on devices[0], the root, and outlive this object; it keeps the parameters and
-  // receives the gradients. another() makes a module of the same shape for a replica; its values do
-  // not matter, and the default generator's state is restored afterwards. A device may be listed
-  // more than once. Throws UsageError if a device does not exist or none is given, `module` is not
-  // on the root, or the modules differ.
+  // receives the gradients. another() makes a module of the same shape for a replica. The values of
+  // that module do not matter, and the constructor restores the default generator's state. A device
+  // may be listed more than once. Throws UsageError if a device does not exist or none is given, if
+  // `module` is not on the root, or if the modules differ.
   DataParallel(Module& module, const std::function<std::unique_ptr<Module>()>& another,
                std::vector<Device> devices, DataParallelOptions options = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // Runs one forward. x: rows along dimension 0; moved to the root first if necessary. With fewer
-  // rows than devices, some devices stay idle. The result is on the root. Throws ReplicaError if a
-  // replica's forward throws (on several devices; backward likewise), and UsageError if the module
-  // has left the root, x has no dimensions, or the replicas' outputs do not fit together. Backward
-  // works once per forward, even with retain_graph, and also after this object is destroyed.
-  // forward() and backward() of one object must not overlap.
+  // x: rows along dimension 0; moved to the root first if necessary. The result is on the root.
+  // With several devices, forward() and the backward through its result throw ReplicaError if a
+  // replica throws. Throws UsageError if the module has left the root, x has no dimensions, or the
+  // replicas' outputs do not fit together. Backward works once per forward, even with retain_graph,
+  // and also after this object is destroyed. forward() and backward() of one object must not
+  // overlap.
   Tensor forward(const Tensor& x);
 
   [[nodiscard]] const std::vector<Device>& devices() const;
-  // Returns the bytes between the root and each replica since the last reset. [0], the root itself,
-  // stays zero.
+  // The traffic of each replica since the last reset. Entry 0, the root itself, stays zero.
   [[nodiscard]] const std::vector<LinkTraffic>& traffic() const;
   [[nodiscard]] LinkTraffic root_traffic() const;  // sum over all links
   void reset_traffic();
 
-  struct Job;   // state that forward and its backward share with this object
-  struct Pass;  // one forward
+  struct Job;  // state that forward and its backward share with this object
+  struct Pass;
 
  private:
   void require_on_root() const;
@@ -115,7 +111,7 @@ class DataParallel {
 
   Module& module_;
   std::vector<std::unique_ptr<Module>> replicas_;
-  std::vector<Tensor> no_parameters_, no_buffers_;  // bound to the replicas between forwards
+  std::vector<Tensor> no_parameters_, no_buffers_;  // bound to the replicas between forward passes
   DataParallelOptions options_;
   std::mutex interpreter_;
   std::shared_ptr<Job> job_;

@@ -35,8 +35,7 @@ bool has_core_to_spare(const comm::ProcessGroup& group) {
   return static_cast<long>(group.size()) * kernels::threads() < cores;
 }
 
-// Returns whether communication overlaps with backward. A group on a GPU needs no core, because its
-// streams run concurrently with backward.
+// A group on a GPU needs no core, because its streams run concurrently with backward.
 bool overlaps(Overlap choice, const comm::ProcessGroup& group) {
   return choice == Overlap::on || choice == Overlap::alternate ||
          (choice == Overlap::automatic && (group.device().is_cuda() || has_core_to_spare(group)));
@@ -52,8 +51,7 @@ void require_once(const char* what, const NamedTensors& tensors) {
                           first->first == later->first ? "name" : "tensor"));
 }
 
-// Returns the name of the first tensor that is not in `others`, or null. Usually both lists are the
-// same.
+// Returns the name of the first tensor that is not in `others`, or null.
 const std::string* first_beyond(const NamedTensors& tensors, const NamedTensors& others) {
   const auto same = [](const auto& a, const auto& b) { return a.second.is_same(b.second); };
   const auto differs = std::ranges::mismatch(tensors, others, same).in1;
@@ -181,8 +179,8 @@ void DistributedDataParallel::begin_forward() {
   if (reducer_->synchronising() && options_.broadcast_buffers) synchronise_buffers();
 }
 
-// Joins the collectives of the other ranks' forward and backward passes until no rank has any input
-// left, then the broadcast of the final state.
+// Joins the other ranks' forward and backward passes until no rank has inputs. After that, joins
+// the broadcast of the final state.
 void DistributedDataParallel::shadow_others() {
   require(
       !reducer_->awaits_backward(),

@@ -9,19 +9,19 @@
 //
 // The replicas start equal and apply equal updates, so they stay equal bit for bit. If every rank's
 // loss is a mean over the same number of samples, they match one process that trains on the whole
-// batch. runtime/parallel/reducer.hpp explains how gradients are exchanged.
+// batch. reducer.hpp: how gradients are exchanged.
 //
 // Accumulation needs no communication until the last pass:
 //
 //   { auto guard = ddp.no_sync();  loss(ddp.forward(x1), y1).backward(); }   // stays local
 //   loss(ddp.forward(x2), y2).backward();                                    // averages the sum
 //
-// A model on a GPU should have a group on that GPU (GroupOptions::device): move the model there
-// first. It also works with a group on the host, through host memory.
+// A model on a GPU should have a group on that GPU (GroupOptions::device); move the model there
+// first. A group on the host also works, but slowly.
 //
 // For unequal numbers of inputs use join(). The constructor fixes the set of trained parameters. If
-// one is frozen, unfrozen, added, removed or replaced later, the next forward() with grad mode on
-// throws UsageError.
+// a parameter is frozen, unfrozen, added, removed or replaced later, the next forward() with grad
+// mode on throws UsageError.
 #pragma once
 
 #include <concepts>
@@ -43,12 +43,11 @@ namespace ringsmith {
 
 // When the all-reduce of a full bucket starts. on: immediately, while backward continues, on the
 // communication thread or the group's stream. off: when backward has ended, on the calling thread.
-// Buckets, order and bits are the same in all modes. automatic: on if the group is on a GPU, or if
-// a core is free for the communication thread; if that thread had to share a core with backward,
-// both would lose more than the overlap gains. alternate: off and on in turn, starting with off, so
-// that one run measures the benefit of overlap under the same disturbances.
+// Buckets, order and bits are the same. automatic: on if the group is on a GPU or a core is free
+// for the communication thread, which must not share a core with backward. alternate: off and on in
+// turn, starting with off, so that one run measures the benefit under the same disturbances.
 enum class Overlap : std::uint8_t { automatic, on, off, alternate };
-// Parses "auto", "on", "off" or "alternate"; otherwise throws UsageError.
+// Parses "auto", "on", "off" or "alternate"; throws UsageError for other names.
 Overlap parse_overlap(std::string_view name);
 
 struct DdpOptions {
@@ -57,11 +56,11 @@ struct DdpOptions {
   bool find_unused_parameters = false;  // see ReducerOptions
   bool static_graph = false;            // see ReducerOptions
   // At the start of each synchronising forward with grad mode on, rank 0's buffers (running
-  // statistics) replace the other ranks'. Forwards under NoGradGuard never communicate, nor do
-  // those under no_sync outside join(), so a rank may evaluate alone.
+  // statistics) replace the other ranks'. A forward under NoGradGuard never communicates, nor does
+  // one under no_sync outside join(), so a rank may evaluate alone.
   bool broadcast_buffers = true;
   // Verifies that the ranks hold the same model, and broadcasts rank 0's state. If false, the
-  // program is responsible for both.
+  // caller must ensure that model and state are the same on all ranks.
   bool init_sync = true;
   Overlap overlap = Overlap::automatic;
   comm::ReduceOp op = comm::ReduceOp::avg;        // or sum, if the loss is a sum over samples
@@ -71,7 +70,6 @@ struct DdpOptions {
   std::vector<std::string> ignored = {};
 };
 
-// Collects the tensors in the result of a forward.
 inline void collect_tensors(const Tensor& t, std::vector<Tensor>& out) { out.push_back(t); }
 inline void collect_tensors(const std::vector<Tensor>& ts, std::vector<Tensor>& out) {
   out.insert(out.end(), ts.begin(), ts.end());
@@ -88,21 +86,21 @@ void collect_tensors(const std::tuple<Ts...>& tuple, std::vector<Tensor>& out) {
 
 class DistributedDataParallel {
  public:
-  // Collective. Parameters that do not require a gradient are broadcast, then left unchanged.
-  // Throws the same UsageError on every rank if the ranks' models or options differ (with
-  // init_sync). Also throws UsageError if a tensor or a name is listed twice (a module lists a
-  // shared tensor only once), no parameter is trained, or an option is out of range. The module
-  // must outlive this object; the tensors are shared.
+  // Collective. Parameters that do not require a gradient are broadcast, then left unchanged. With
+  // init_sync, throws the same UsageError on every rank if the ranks' models or options differ.
+  // Also throws UsageError if a tensor or a name is listed twice (a module lists a shared tensor
+  // only once), no parameter is trained, or an option is out of range. The module must outlive this
+  // object; the tensors are shared.
   DistributedDataParallel(Module& module, std::shared_ptr<comm::ProcessGroup> group,
                           const DdpOptions& options = {});
   DistributedDataParallel(const NamedTensors& parameters, const NamedTensors& buffers,
                           std::shared_ptr<comm::ProcessGroup> group,
                           const DdpOptions& options = {});
 
-  // Runs the module's forward. Throws UsageError if this object was constructed without a module,
-  // or if grad mode is on and the module's parameters or buffers have changed since construction.
+  // Throws UsageError if this object was constructed without a module, or if grad mode is on and
+  // the module's parameters or buffers have changed since construction.
   Tensor forward(const Tensor& x);
-  // body() is one forward pass of any form; it returns the tensors from which the loss is computed.
+  // body() returns the tensors from which the loss is computed.
   template <std::invocable Body>
   auto forward(Body&& body) {
     begin_forward();
@@ -113,7 +111,6 @@ class DistributedDataParallel {
     return result;
   }
 
-  // While the guard exists, the gradients of this rank's forwards stay local.
   class NoSync {
    public:
     explicit NoSync(Reducer& reducer) : reducer_(reducer), before_(reducer.synchronising()) {
@@ -129,10 +126,10 @@ class DistributedDataParallel {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*reducer_); }
 
-  // Runs body, a loop of training steps, on ranks that may run different numbers of steps (see
-  // join.hpp). Collective. Throws UsageError unless, in body, each synchronising forward is
-  // followed by its backward before the next forward and before the end. Throws InputsExhausted if
-  // the options ask for it.
+  // Runs body, a loop of training steps, on ranks that may run different numbers of steps
+  // (join.hpp). Collective. Throws UsageError unless each synchronising forward is followed by its
+  // backward before the next forward and before the end of body. Throws InputsExhausted if
+  // throw_on_early_termination is set and a rank has run out of inputs.
   template <std::invocable Body>
   void join(Body&& body, const JoinOptions& options = {}) {
     const JoinScope scope(*this, options);
@@ -141,8 +138,7 @@ class DistributedDataParallel {
   }
 
   // Replaces the all-reduce of each bucket (comm_hooks.hpp). Throws UsageError after the first
-  // synchronising forward, if called twice, or if the hook is empty. The second form calls
-  // hook(state, bucket).
+  // synchronising forward, if called twice, or if the hook is empty.
   void register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
   template <class State, class Hook>
   void register_comm_hook(State state, Hook hook, std::string name = "of the program") {
@@ -150,12 +146,12 @@ class DistributedDataParallel {
                                              const GradBucket& b) { return hook(state, b); }});
   }
 
-  // Collective. Rank 0's buffers replace the other ranks'; in join(), the buffers of
-  // Join::authority() do.
+  // Collective. Rank 0's buffers, or in join() those of Join::authority(), replace the other
+  // ranks'.
   void synchronise_buffers();
 
-  // Returns the order of gradients in the buckets, as parameter indices, for checkpoints; see
-  // Reducer::ready_order().
+  // For checkpoints: the order of gradients in the buckets, as parameter indices
+  // (Reducer::ready_order()).
   [[nodiscard]] std::vector<int> ready_order() const { return reducer_->ready_order(); }
   void rebuild_in(std::vector<int> order) { reducer_->rebuild_in(std::move(order)); }
 
@@ -196,7 +192,7 @@ class DistributedDataParallel {
   std::vector<Tensor> state_;  // everything that is broadcast: parameters and buffers
   std::unique_ptr<Reducer> reducer_;
   std::optional<Join> join_;  // set during join()
-  bool joined_ = false;       // join() has been called
+  bool joined_ = false;
 };
 
 }  // namespace ringsmith

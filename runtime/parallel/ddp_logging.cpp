@@ -17,7 +17,7 @@ std::string sizes_of(const BucketPlan& plan) {
   return fmt::format("{}", fmt::join(sizes, ", "));
 }
 
-// Returns e.g. "3 2, 1 0": the parameters of each bucket.
+// The parameters of each bucket, e.g. "3 2, 1 0".
 std::string members_of(const BucketPlan& plan) {
   std::string out;
   for (const BucketLayout& bucket : plan.buckets) {

@@ -1,5 +1,5 @@
-// Statistics of DistributedDataParallel, under the names of PyTorch's _get_ddp_logging_data(), for
-// diagnosis and tests. Sizes are in bytes, times in nanoseconds.
+// Statistics of DistributedDataParallel, for diagnosis and tests, under the names of PyTorch's
+// _get_ddp_logging_data(). Sizes are in bytes, times in nanoseconds.
 //
 //   of the model     num_parameter_tensors total_parameter_size_bytes dtypes
 //   of the options   bucket_cap_bytes first_bucket_bytes broadcast_buffers find_unused_parameters
@@ -19,7 +19,6 @@ namespace ringsmith {
 
 using LoggingData = std::vector<std::pair<std::string, std::string>>;
 
-// Returns one line per entry.
 [[nodiscard]] std::string to_text(const LoggingData& data);
 
 }  // namespace ringsmith

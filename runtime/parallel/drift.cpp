@@ -12,8 +12,7 @@ namespace ringsmith {
 
 namespace {
 
-// Adds a word to the digest. The result is bijective in the word and in the digest, so a difference
-// in a single word always changes the result.
+// Bijective in the word and in the digest: a difference in a single word always changes the result.
 std::uint64_t mixed(std::uint64_t digest, std::uint64_t word) {
   digest = (digest ^ word) * 0x9E3779B97F4A7C15;
   return digest ^ digest >> 32;

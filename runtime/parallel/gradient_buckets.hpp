@@ -1,5 +1,5 @@
-// The gradients in their buckets: the plan (bucket.hpp), the memory, and for each parameter a view
-// of its slot there, which is the parameter's .grad.
+// The gradients in their buckets: the plan (bucket.hpp), the memory, and each parameter's .grad,
+// which is a view of its slot in that memory.
 //
 //   plan      bucket 0: p2 p1        bucket 1: p0
 //   memory    |.p2.|...p1...|pad     |......p0......|pad
@@ -30,19 +30,19 @@ namespace ringsmith {
 //     device  [bucket] --copy--> host [staging] <-- all-reduce --> peers
 //                      <--copy--
 //
-// The last case works with every group on the host, but is slow: every byte is copied to the host
-// and back, and neither the copies nor the all-reduce overlap with backward.
+// The last case works with every group on the host, but is slow: neither the copies nor the
+// all-reduce overlap with backward.
 class BucketMemory {
  public:
   BucketMemory(std::shared_ptr<comm::ProcessGroup> group, Device where, Bytes size);
 
   [[nodiscard]] const std::shared_ptr<Storage>& storage() const { return storage_; }
   [[nodiscard]] Bytes size() const { return storage_->size(); }
-  // True if a reduction that has been started progresses without a call to wait().
+  // True if a started reduction progresses without a call to wait().
   [[nodiscard]] bool overlaps() const { return staging_ == nullptr; }
 
-  // Reduces `count` elements at `start` in place; collective. The Works of the asynchronous form
-  // must be waited for in the order of the calls.
+  // Reduces `count` elements at `start` in place; collective. Wait for the Works in the order of
+  // the calls.
   comm::WorkPtr all_reduce_async(Bytes start, Elements count, DType dtype, comm::ReduceOp op);
   void all_reduce(Bytes start, Elements count, DType dtype, comm::ReduceOp op);
 
@@ -66,7 +66,7 @@ class GradientBuckets {
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  // Replaces the plan. Gradients that exist are moved to their new slots.
+  // Replaces the plan and moves existing gradients to their new slots.
   void install(BucketPlan plan);
 
   [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
@@ -81,20 +81,20 @@ class GradientBuckets {
   [[nodiscard]] const Tensor& view(int parameter) const {
     return views_[static_cast<std::size_t>(parameter)];
   }
-  // Makes .grad, which must be defined, a view of the parameter's slot. Backward has already
-  // written there, unless the program set a gradient itself.
+  // Makes .grad, which must be defined, a view of the parameter's slot. Copies only if the program
+  // has set a gradient itself; otherwise backward has already written to the slot.
   void adopt(int parameter);
   void begin_backward() { streams_.clear(); }
-  // A gradient of this backward is complete: adopts it. On a GPU it is complete once the current
-  // stream has reached this point; wait_for_gradients() makes the calling thread's stream wait.
+  // Adopts a gradient of this backward. On a GPU the gradient is complete once the current stream
+  // has reached this point; wait_for_gradients() makes the caller's stream wait for that.
   void arrived(int parameter);
   void wait_for_gradients() const;
 
   // ---- buckets ----
-  // Reduces a bucket in place; collective. The Works must be waited for in the order of the calls.
+  // Reduces a bucket in place; collective. Wait for the Works in the order of the calls.
   [[nodiscard]] comm::WorkPtr reduce_async(std::size_t bucket);
   void reduce(std::size_t bucket);
-  // From then on, avg divides by this number instead of the group's size.
+  // From now on, avg divides by this number instead of the group's size.
   void set_divisor(int ranks) { divisor_ = ranks; }
   [[nodiscard]] Tensor buffer(std::size_t bucket) const;
   [[nodiscard]] GradBucket for_hook(std::size_t bucket) const;
@@ -108,7 +108,7 @@ class GradientBuckets {
   comm::ReduceOp op_;  // avg or sum
   int divisor_;        // of avg
   std::vector<BucketItem> items_;
-  Device device_;  // of the parameters
+  Device device_;
   BucketMemory memory_;
   BucketPlan plan_;
   std::vector<Tensor> views_;    // by parameter: its slot

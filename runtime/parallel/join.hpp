@@ -5,15 +5,15 @@
 //   rank 2   f b   f b   f b   . .  |              states, buffers, zeros for each bucket
 //                                   rank 0, the last to run out, broadcasts its model
 //
-// Every forward with grad mode on begins with an exchange, in which each rank tells whether it
-// still has inputs and whether its backward will reduce. A rank that has run out continues to join
-// its peers' collectives until all have run out; then the last of them broadcasts its parameters
-// and buffers. Other collectives in the loop, such as SyncBatchNorm or metrics, are not shadowed
-// (use throw_on_early_termination there).
+// Every forward with grad mode on begins with an exchange: each rank tells whether it still has
+// inputs and whether its backward will reduce. A rank without inputs joins its peers' collectives
+// until all have run out. At the end, the highest of the ranks that ran out last broadcasts its
+// parameters and buffers. Other collectives in the loop, such as SyncBatchNorm or metrics, are not
+// shadowed; use throw_on_early_termination with them.
 //
-// Like PyTorch's DistributedDataParallel.join() (torch.distributed.algorithms.Join), except that
-// there is one exchange per forward, not three; that a rank that has run out drops its gradients;
-// and that a forward under NoGradGuard exchanges nothing.
+// Like PyTorch's DistributedDataParallel.join(), with three differences: one exchange per forward,
+// not three; a rank that has run out drops its gradients; a forward under NoGradGuard exchanges
+// nothing.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@
 namespace ringsmith {
 
 struct JoinOptions {
-  // True: gradients are divided by the number of all ranks, so that each input has the same weight,
-  // and steps get smaller when ranks run out. False: by the number of ranks that still have inputs.
+  // True: gradients are divided by the total number of ranks, so each input has the same weight,
+  // and steps get smaller as ranks run out. False: by the number of ranks that still have inputs.
   bool divide_by_initial_world_size = true;
   // When the first rank has run out, all ranks throw InputsExhausted with the same message.
   bool throw_on_early_termination = false;
@@ -43,18 +43,18 @@ class Join {
   Join(std::shared_ptr<comm::ProcessGroup> group, const JoinOptions& options);
 
   // Collective. Announces at the start of a forward that this rank has an input. Like shadow(),
-  // throws UsageError on every rank if only some of the backwards will reduce, and InputsExhausted
-  // if the options ask for it.
+  // throws UsageError on every rank if only some of the backward passes will reduce, and
+  // InputsExhausted if the options ask for it.
   void announce(bool reduces);
-  // Collective. Announces that this rank has no input. Returns false if no rank has one.
+  // Collective. Announces that this rank has no input. Returns false if no rank has an input.
   [[nodiscard]] bool shadow();
 
   // Results of the last exchange.
   [[nodiscard]] int active() const;   // ranks with inputs
   [[nodiscard]] int divisor() const;  // for the gradients
   [[nodiscard]] bool reduces() const { return reduces_; }
-  // Returns the highest of the ranks that had inputs in the last exchange in which any rank had.
-  // Its buffers and, at the end, its model replace the others'.
+  // The highest rank that had inputs in the last exchange in which any rank had some. Its buffers
+  // and, at the end, its model replace the others'.
   [[nodiscard]] int authority() const { return authority_; }
 
  private:

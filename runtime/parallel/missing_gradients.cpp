@@ -19,7 +19,7 @@ void MissingGradients::after_forward(const std::vector<Tensor>& outputs, bool fi
   if (!find_unused_) return;
   std::unordered_set<const AutogradMeta*> reached;
   for (const Tensor& leaf : reachable_leaves(outputs)) reached.insert(leaf.autograd_meta().get());
-  // Several forwards may precede one backward. A parameter is unreachable if none reaches it.
+  // A parameter is unreachable only if no forward pass before the backward pass reaches it.
   const std::vector<Tensor>& parameters = buckets_.parameters();
   for (std::size_t p = 0; p < parameters.size(); ++p)
     unreachable_[p] =

@@ -1,5 +1,5 @@
-// Data-parallel training in its plainest form: when backward has ended, one all-reduce for each
-// gradient, one after the other. Here with the gradients of four parameters:
+// Data-parallel training in its plainest form: after backward, one all-reduce per gradient, one
+// after the other. With four parameters:
 //
 //   backward   g3 g2 g1 g0 |
 //   network                | g0 | g1 | g2 | g3 |
@@ -12,15 +12,14 @@
 //     optimizer.step();                             // the same update on every rank
 //   }
 //
-// The ranks must start with equal parameters: all draw them from the same seed, or rank 0 sends its
-// own (broadcast_coalesced.hpp). Equal averages and equal updates keep them equal.
+// The ranks must start with equal parameters: all draw them from the same seed, or rank 0
+// broadcasts its own (broadcast_coalesced.hpp). Equal averages and equal updates keep them equal.
 //
 // The training programs run it with --ddp plain. DistributedDataParallel (ddp.hpp) computes the
-// same averages and is an optimisation: it starts while backward still runs, and reduces many
-// gradients together. It also reports gradients that are missing, and ranks that are at different
-// steps; here both go unnoticed. Where the order of a sum cannot matter, the bits are equal: with
-// two ranks always, with more if sums are exact, or under an algorithm such as tree, which adds all
-// elements in one order. Otherwise an element's order depends on its place in the message.
+// same averages, but starts while backward still runs and reduces many gradients together. It also
+// reports missing gradients, and ranks that are at different steps; here both go unnoticed. On two
+// ranks, the bits are equal. On more ranks they are equal if sums are exact, or if the algorithm
+// (such as tree) adds all elements in one order.
 #pragma once
 
 #include <vector>
@@ -30,11 +29,11 @@
 
 namespace ringsmith {
 
-// Collective, after backward(). Replaces .grad of each parameter by its average over the ranks. The
-// parameters must be the same, in the same order, on every rank; frozen ones are left out. A
-// gradient that this rank lacks counts as zeros, so that every rank makes the same calls. If no
-// rank has it, it becomes zeros. A gradient is averaged in place, or as a copy if it has gaps, or
-// is on a GPU while the group is on the host.
+// Collective, after backward(). Replaces .grad of each parameter with its average over the ranks.
+// The parameters must be the same, in the same order, on every rank; frozen ones are skipped. A
+// missing gradient counts as zeros, so that every rank makes the same calls; if no rank has the
+// gradient, .grad becomes zeros. A gradient is averaged in place, or as a copy if it is not
+// contiguous or the group is on another device.
 inline void average_gradients(comm::ProcessGroup& group, const std::vector<Tensor>& parameters) {
   for (const Tensor& p : parameters) {
     if (!p.requires_grad()) continue;

@@ -17,7 +17,7 @@ ReducerOptions consistent(ReducerOptions options) {
   return options;
 }
 
-// A static graph leaves all parameters of the first backward to its end, in no useful order.
+// A static graph handles all parameters of the first backward at its end, in no useful order.
 int passes_before_rebuild(const ReducerOptions& options) {
   if (options.find_unused_parameters) return 0;
   return options.static_graph ? 2 : 1;
@@ -49,7 +49,7 @@ Reducer::~Reducer() {
   // Peers may still be reducing from the buckets.
   for (const comm::WorkPtr& work : works_) try {
       if (buckets_.memory().overlaps()) work->wait();  // otherwise nothing was started
-    } catch (const Error&) {  // reported elsewhere; here only its end matters
+    } catch (const Error&) {  // reported elsewhere; here only the work's end matters
       continue;
     }
   for (std::size_t p = 0; p < ready_.size(); ++p)
@@ -126,8 +126,8 @@ void Reducer::mark_ready(int parameter) {
 
 void Reducer::launch_ready_buckets() {
   while (next_ < buckets_.count() && pending_[next_] == 0) {
-    // The last bucket completes with backward: there is no computation left to overlap with, and
-    // finish_backward() reduces it without a thread switch.
+    // There is no computation left for the last bucket to overlap with: finish_backward() reduces
+    // it without a thread switch.
     const bool hides = overlaps_now() && next_ + 1 < buckets_.count();
     buckets_.wait_for_gradients();
     clock_.launched(next_);
@@ -145,8 +145,7 @@ comm::WorkPtr Reducer::reduce_async(std::size_t bucket) {
   return buckets_.reduce_async(bucket);
 }
 
-// Runs when the graph is done. Checks only after all collectives are complete, so that no rank
-// throws while another rank still waits for it.
+// Reports errors only after all collectives, so that no rank throws while another waits for it.
 void Reducer::finish_backward() {
   clock_.compute_ended();
   for (int p = 0; p < static_cast<int>(ready_.size()); ++p)
@@ -154,8 +153,9 @@ void Reducer::finish_backward() {
       missing_.provide(p);
       mark_ready(p);
     }
-  // Completing a hook's future may call further collectives, so every rank calls all hooks before
-  // it waits for the first future. This keeps the order of collectives the same on all ranks.
+  // Completing a hook's future may call further collectives. Every rank therefore calls all hooks
+  // before it waits for the first future, so that the order of collectives is the same on all
+  // ranks.
   while (hook_.call && works_.size() < buckets_.count())
     works_.push_back(reduce_async(works_.size()));
   trace::Span waiting("wait for gradients", trace::Category::wait);
@@ -212,7 +212,7 @@ void Reducer::shadow_backward() {
   missing_.pretend_all_used();
   finish_backward();
   // The other ranks' GradScalers skip a step with non-finite gradients and thereby call on_skip().
-  // This rank takes no step, so it must call on_skip() itself.
+  // This rank takes no step, so it calls on_skip() itself.
   bool finite = true;
   for (std::size_t b = 0; finite && b < buckets_.count(); ++b)
     finite = raw::all_finite(buckets_.buffer(b));

@@ -7,13 +7,13 @@
 //                                       ^ compute ends           ^ backward() returns
 //                                       |-- exposed communication |
 //
-// - A bucket's all-reduce starts once its last gradient has arrived, and strictly in bucket order,
-//   whatever the order of the gradients on this rank: all ranks call the same collectives in the
-//   same order. Backward ends with the last bucket, so the calling thread reduces that one itself.
-// - When the graph is done, buckets that still lack a gradient are launched, too. So no rank waits
-//   for a rank that took another path through the model.
+// - A bucket's all-reduce starts once its last gradient has arrived, but strictly in bucket order,
+//   whatever the order of the gradients on this rank, so that all ranks call the same collectives
+//   in the same order. The calling thread reduces the last bucket itself.
+// - When the graph is done, buckets that still lack a gradient are launched, too, so that no rank
+//   waits for a rank that took another path through the model.
 //
-// reducer.cpp is that rule and little else. It relies on:
+// reducer.cpp implements these two rules. It uses:
 //
 //   gradient_buckets.hpp     the buckets hold the gradients: .grad is a view into communication
 //                            memory, which backward writes and the peers reduce from
@@ -22,18 +22,16 @@
 //   reducer_statistics.hpp   the times of the picture above
 //   comm_hooks.hpp           functions that replace the all-reduce
 //
-// When an optimizer skips its step (Optimizer::skip), the communication hook is told, and that
-// backward does not count towards the rebuild. One of several optimizers is enough, because a
-// bucket may hold gradients of all of them.
+// When any optimizer skips its step (Optimizer::skip), the communication hook is told, and that
+// backward does not count towards the rebuild.
 //
-// On a GPU the same holds for streams: a bucket's all-reduce waits for the streams that produce its
-// gradients, the caller's stream waits for the all-reduce, and backward() returns while both are
-// still running (with a group on the host it blocks: BucketMemory in gradient_buckets.hpp).
+// On a GPU, streams follow the same rules: a bucket's all-reduce waits for the streams that produce
+// its gradients, and the caller's stream waits for the all-reduce. backward() returns while both
+// streams still run, except with a group on the host (BucketMemory in gradient_buckets.hpp).
 //
 // PyTorch's semantics, with three differences that report errors earlier: a missing gradient is
 // reported in its own step with names and ranks; each synchronised backward needs a synchronising
-// forward since the last one; and a gradient that would silently stay local is an error outside of
-// no_sync.
+// forward since the last one; and outside no_sync, a gradient that would stay local is an error.
 #pragma once
 
 #include <cstdint>
@@ -53,11 +51,11 @@ namespace ringsmith {
 
 struct ReducerOptions {
   BucketCaps caps;
-  // Parameters without a gradient are allowed: a rank that lacks one contributes zeros, or its
-  // .grad of earlier passes; if all ranks lack it, .grad is unchanged. Buckets are never rebuilt.
+  // Parameters may lack a gradient: a rank without one contributes zeros, or its .grad of earlier
+  // passes; if all ranks lack the gradient, .grad is unchanged. Buckets are never rebuilt.
   bool find_unused_parameters = false;
-  // Parameters without a gradient are allowed if they are the same in every backward
-  // (static_graph.hpp). find_unused_parameters is then ignored, and buckets are rebuilt.
+  // Parameters may lack a gradient if the same parameters lack it in every backward
+  // (static_graph.hpp). If set, find_unused_parameters is ignored, and buckets are rebuilt.
   bool static_graph = false;
   bool overlap = true;                      // see Overlap in ddp.hpp
   bool alternate = false;                   // overlap in every second backward only
@@ -75,27 +73,26 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  // False: the gradients of later forwards stay local (no_sync).
+  // False: the gradients of later forward passes stay local (no_sync).
   void set_synchronising(bool on) { synchronising_ = on; }
   [[nodiscard]] bool synchronising() const { return synchronising_; }
 
-  // Replaces the all-reduce of the buckets. UsageError after the first synchronising forward, if
-  // called twice, or if the hook is empty.
+  // UsageError after the first synchronising forward, if called twice, or if the hook is empty.
   void register_comm_hook(CommHook hook);
   [[nodiscard]] const std::string& comm_hook() const { return hook_.name; }  // empty: none
 
-  // Called around a forward with grad mode on. If it is a synchronising one, begin_forward()
-  // rebuilds the buckets when due (collective), and end_forward() arms the reduction in the next
-  // backward. Outputs are needed only with find_unused_parameters.
+  // Called around a forward with grad mode on. In a synchronising forward, begin_forward() rebuilds
+  // the buckets when due (collective), and end_forward() arms the reduction in the next backward.
+  // Outputs are needed only with find_unused_parameters.
   void begin_forward();
   void end_forward(const std::vector<Tensor>& outputs);
 
   // ---- a rank that has run out of inputs (join.hpp) ----
-  // Takes part in the collectives of a forward and its backward with zeros; this rank's gradients
-  // are dropped. The other ranks' forward must be a synchronising one.
+  // Join the collectives of a forward and its backward with zeros; this rank's gradients are
+  // dropped. The other ranks' forward must be a synchronising one.
   void shadow_forward() { rebuild_.run_if_due(buckets_); }
   void shadow_backward();
-  // From the next backward on, avg divides by this number instead of the group's size.
+  // From now on, avg divides by this number.
   void set_divisor(int ranks) { buckets_.set_divisor(ranks); }
 
   [[nodiscard]] const ReducerOptions& options() const { return options_; }
@@ -110,17 +107,18 @@ class Reducer {
   [[nodiscard]] bool rebuilt() const { return rebuild_.done(); }
   // The parameter order of the rebuilt buckets; before the rebuild, this rank's ready order (the
   // rebuild uses rank 0's). Empty before the order is known, or if buckets are never rebuilt. A run
-  // that continues from a checkpoint and passes this order to rebuild_in() has the same buckets,
-  // and so the same bits, as an uninterrupted run. rebuild_in() throws UsageError unless every
-  // parameter is named once.
+  // that continues from a checkpoint and passes this order to rebuild_in() gets the same buckets,
+  // and so the same bits, as an uninterrupted run.
   [[nodiscard]] std::vector<int> ready_order() const { return rebuild_.order(); }
-  // The same on every rank, before the first forward.
+  // Rebuilds the buckets in this order, which must be the same on every rank. Call it before the
+  // first forward. UsageError unless each parameter is named once.
   void rebuild_in(std::vector<int> order) { rebuild_.run(buckets_, std::move(order)); }
   // True after a synchronising forward, until its backward begins.
   [[nodiscard]] bool awaits_backward() const { return phase_ == Phase::armed; }
   [[nodiscard]] std::size_t launched() const { return next_; }  // buckets of this backward
   [[nodiscard]] bool all_launched_are_in() const;
-  // Of the last synchronised backward. On a GPU this blocks until that backward is complete.
+  // The times of the last synchronised backward. On a GPU this blocks until that backward is
+  // complete.
   [[nodiscard]] const ReducerStatistics& statistics() const { return clock_.statistics(); }
 
  private:
@@ -147,7 +145,7 @@ class Reducer {
 
   bool synchronising_ = true;
   bool local_forward_ = false;  // the last forward was made under no_sync
-  std::uint64_t forwards_ = 0;  // synchronising forwards so far
+  std::uint64_t forwards_ = 0;  // synchronising forward passes so far
   Phase phase_ = Phase::idle;
   // This backward:
   std::vector<bool> ready_;           // by parameter

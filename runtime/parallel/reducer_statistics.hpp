@@ -17,8 +17,8 @@
 namespace ringsmith {
 
 struct BucketTimes {
-  // When the bucket's last gradient had arrived and all earlier buckets were launched, or when the
-  // calling thread started to reduce it.
+  // When the last gradient of this bucket and of all buckets before it had arrived or, if the
+  // calling thread reduces the bucket, when the reduction started.
   double launched = 0;
   // When backward() saw the reduction complete; not before compute_end.
   double collected = 0;
@@ -36,7 +36,7 @@ struct ReducerStatistics {
   [[nodiscard]] double exposed() const { return finished - compute_end; }
 };
 
-// Takes the times. On a GPU, a time is the one at which the current stream gets to the call.
+// Measures the times. On a GPU, a call records when the current stream reaches it.
 class ReducerClock {
  public:
   explicit ReducerClock(Device device) : device_(device) {}
@@ -47,7 +47,7 @@ class ReducerClock {
   void compute_ended() { mark(statistics_.compute_end); }
   void finished() { mark(statistics_.finished); }
 
-  // The number of this synchronised backward, or of the last: 1, 2, ...
+  // Number of the current or last synchronised backward: 1, 2, ...
   [[nodiscard]] std::uint64_t step() const { return statistics_.step; }
   // On a GPU this blocks until the backward is complete.
   [[nodiscard]] const ReducerStatistics& statistics();

@@ -15,7 +15,7 @@ namespace {
 
 std::int64_t rows_of(const Tensor& part) { return part.dim() == 0 ? 1 : part.size(0); }
 
-// Returns all sizes but the first; all parts must have the same.
+// All sizes but the first.
 Shape below_rows(const Tensor& part) {
   return part.dim() == 0 ? Shape{} : Shape(part.sizes().begin() + 1, part.sizes().end());
 }

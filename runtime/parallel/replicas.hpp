@@ -6,7 +6,7 @@
 //   |0 1 2|3 4 5|6 7 8|9|            the last has fewer; a batch of 5 would give the three chunks
 //    r0    r1    r2    r3            2 + 2 + 1, and the fourth replica would stay idle
 //
-// This is PyTorch's rule (torch.chunk). Nothing here records a graph; data_parallel.cpp does.
+// This is PyTorch's rule (torch.chunk). No graph is recorded here (see data_parallel.cpp).
 #pragma once
 
 #include <cstddef>
@@ -21,11 +21,11 @@
 
 namespace ringsmith {
 
-// Returns the row at which each chunk begins, followed by the number of rows. Returns a single
-// empty chunk if there are no rows. Requires replicas > 0.
+// Returns the first row of each chunk, followed by the number of rows. If there are no rows, there
+// is one empty chunk. Requires replicas > 0.
 [[nodiscard]] std::vector<std::int64_t> chunk_starts(std::int64_t rows, std::size_t replicas);
 
-// Returns a separate copy of t, for another replica, which may be on the same device.
+// Always a copy, even on the same device.
 [[nodiscard]] Tensor copy_to(const Tensor& t, Device device);
 
 // Returns the rows of each chunk. The first is a view of batch, the others are copies on their
@@ -35,11 +35,10 @@ namespace ringsmith {
                                           const std::vector<Device>& devices);
 
 // Concatenates the parts along dimension 0, on root. Scalars become a vector, as in PyTorch. Throws
-// UsageError, naming the replicas, if dtypes, numbers of dimensions, or sizes beyond dimension 0
-// differ.
+// UsageError, naming the replicas, if dtypes, numbers of dimensions, or other sizes differ.
 [[nodiscard]] Tensor gather(const std::vector<Tensor>& parts, Device root);
 
-// Returns the row of gather()'s result at which each part begins, followed by the number of rows.
+// The first row of each part in gather()'s result, then the number of rows.
 [[nodiscard]] std::vector<std::int64_t> part_starts(const std::vector<Tensor>& parts);
 
 // ---- one thread per replica, and their errors ----
@@ -50,7 +49,8 @@ namespace ringsmith {
 //
 // A thread inherits the caller's grad mode, autocast state and, on its device, current stream.
 
-// "replica 2 on cuda:2: ..." with the replica's error and exit code.
+// Its message is "replica 2 on cuda:2: ..." with the replica's error; its exit code is that of the
+// error.
 class ReplicaError : public Error {
  public:
   ReplicaError(std::size_t replica, Device device, const std::string& what, ExitCode code)
@@ -68,8 +68,8 @@ class ReplicaError : public Error {
   ExitCode code_;
 };
 
-// Runs body(i) on a separate thread for each device. If any of them throw, throws ReplicaError for
-// the lowest i. `turn`, if given, is locked around each body, so that they run one at a time.
+// Runs body(i) on a separate thread for each device. If any throw, throws ReplicaError for the
+// lowest i. `turn`, if given, is locked around each body, so that the bodies run one at a time.
 void parallel_apply(const std::vector<Device>& devices,
                     const std::function<void(std::size_t replica)>& body,
                     std::mutex* turn = nullptr);

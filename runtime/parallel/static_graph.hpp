@@ -6,8 +6,7 @@
 //                  is an error on every rank
 //
 // A parameter gets several gradients in one backward if a backward() runs inside it, as in
-// reentrant checkpointing. Without this information its bucket would be launched after the first
-// gradient.
+// reentrant checkpointing. Without counting, its bucket would be launched after the first gradient.
 #pragma once
 
 #include <cstddef>
@@ -21,15 +20,15 @@ class StaticGraph {
  public:
   explicit StaticGraph(std::size_t parameters) : arrivals_(parameters) {}
 
-  void begin() { arrivals_.assign(arrivals_.size(), 0); }  // a backward begins
-  // Records the arrival of a gradient of the parameter. Returns true if it is known to be the last.
+  void begin() { arrivals_.assign(arrivals_.size(), 0); }
+  // Records a gradient of the parameter. Returns true if it is known to be the last.
   bool arrive(int parameter) {
     const auto p = static_cast<std::size_t>(parameter);
     ++arrivals_[p];
     return known() && arrivals_[p] == expected_[p];
   }
-  // Ends a backward, given its number. Learns the graph from the first; for later ones returns ""
-  // or the difference.
+  // Ends a backward. Learns the graph from the first backward. For a later backward, returns how it
+  // differs from the first, or "".
   [[nodiscard]] std::string end(const std::vector<std::string>& names, std::uint64_t backward);
 
   [[nodiscard]] bool known() const { return !expected_.empty(); }

@@ -14,7 +14,7 @@ namespace ringsmith {
 
 namespace {
 
-// Lock-free atomics, because the signal handler uses them.
+// Lock-free, because the signal handler uses them.
 std::atomic<bool> request_expected{false};
 std::atomic<std::int64_t> requested_at_ms{0};  // by CLOCK_MONOTONIC; 0: no request
 static_assert(decltype(requested_at_ms)::is_always_lock_free);
@@ -34,7 +34,7 @@ void on_stop_signal(int signal) {
   if (!requested_at_ms.compare_exchange_strong(first, now) &&
       now - first > StopRequest::kSameRequest.count()) {
     ::signal(signal, SIG_DFL);
-    raise(signal);  // takes effect when this returns
+    raise(signal);  // takes effect when the handler returns
   }
   errno = error;
 }

@@ -1,5 +1,5 @@
-// Preemption: a signal announces that the machine will soon be taken away. SIGTERM is sent by
-// ringrun, scancel, Kubernetes and users, SIGUSR1 by Slurm before a job's time limit (sbatch
+// Preemption: a signal announces that the machine will soon be taken away. ringrun, scancel,
+// Kubernetes and users send SIGTERM; Slurm sends SIGUSR1 before a job's time limit (sbatch
 // --signal=USR1@60). The ranks finish their step, save, and end with exit code 75.
 //
 //   StopRequest stop;                      // these signals no longer end the process
@@ -13,8 +13,8 @@
 //                   signal
 //
 // A second signal, of either kind, ends the process immediately, as without a StopRequest. A signal
-// within kSameRequest of the first belongs to the same request: a scheduler may signal both ringrun
-// and the ranks, and ringrun forwards its signals. A signal that is ignored stays ignored.
+// within kSameRequest of the first belongs to the same request, because a scheduler may signal both
+// ringrun and the ranks, and ringrun forwards its signals. An ignored signal stays ignored.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@
 
 namespace ringsmith {
 
-// All ranks have agreed to stop; not a failure. Only rank 0's message has text, on behalf of all.
+// All ranks have agreed to stop; not a failure. Only rank 0's message has text.
 class Preempted : public Error {
  public:
   using Error::Error;
@@ -44,16 +44,15 @@ class StopRequest {
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
-  // True if this process got a signal. Other ranks may not have got it, so no rank may stop because
-  // of this alone. For programs that exchange data in each step anyway and include this flag.
+  // True if this process got a signal. Other ranks may not have got one, so a rank must not stop
+  // because of this alone. For programs that exchange data in each step anyway.
   [[nodiscard]] bool here() const noexcept;
-  // Collective. Returns true if any rank got a signal; the same on all ranks. An all-reduce of one
-  // value.
+  // Collective (an all-reduce of one value). True on all ranks if any rank got a signal.
   [[nodiscard]] bool agreed(comm::ProcessGroup& group) const;
-  // Call when everything is written and the process is about to exit. From then on a first signal
-  // has no effect, so that it cannot turn exit code 0 into 143.
+  // Call when everything is written and the process is about to exit. From then on, a signal cannot
+  // turn exit code 0 into 143.
   void work_is_done() noexcept { done_ = true; }
-  // Throws Preempted if agreed() is true. Save before you call it.
+  // Collective. Throws Preempted on all ranks if any rank got a signal, so save before you call it.
   void throw_if_agreed(comm::ProcessGroup& group) const;
 
  private:

@@ -9,7 +9,7 @@ namespace ringsmith {
 
 namespace {
 
-// Returns the first byte that a non-empty view can touch and the end of its last element.
+// The first byte of a non-empty view, and the end of its last element.
 std::pair<const std::byte*, const std::byte*> extent(const Tensor& t) {
   std::int64_t last = 0;
   for (std::size_t d = 0; d < t.sizes().size(); ++d) last += (t.sizes()[d] - 1) * t.strides()[d];
@@ -33,7 +33,7 @@ void copy_on_device(const Tensor& to, const Tensor& from) {
 }
 
 // Transfers one contiguous range of bytes in the source's dtype. Conversion and scattering run on
-// the target's device, because the subsequent work runs there.
+// the target's device.
 void copy_between_devices(const Tensor& to, const Tensor& from) {
   const Tensor dense = from.contiguous();
   const bool direct = to.is_contiguous() && to.dtype() == from.dtype();

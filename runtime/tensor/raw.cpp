@@ -15,7 +15,6 @@ Tensor room_for(Tensor& x, const Shape& sizes) {
   return Tensor::empty(sizes, x.options());
 }
 
-// Returns the shape to which a and b broadcast. Throws a UsageError that names both shapes.
 Shape broadcast_shape(const char* what, const Shape& a, const Shape& b) {
   Shape out(std::max(a.size(), b.size()));
   for (std::size_t i = 1; i <= out.size(); ++i) {  // from the back

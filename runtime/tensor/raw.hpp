@@ -1,13 +1,11 @@
 // Kernels on tensors, without a graph: these functions allocate the result, broadcast the operands
-// and call the kernel. The differentiable functions (runtime/autograd/functions) are built on them.
-// They accept floating dtypes unless stated otherwise. For other dtypes they throw a UsageError
-// that names the function.
+// and call the kernel. They accept floating dtypes unless stated otherwise; for other dtypes they
+// throw a UsageError that names the function.
 //
-// f16 and bf16 are storage formats. The operands are widened, the kernel computes in f32, and the
+// f16 and bf16 are storage formats: the operands are widened, the kernel computes in f32, and the
 // result is rounded once, as in PyTorch's CPU kernels.
 //
-// Operands that are passed by value may be moved in. Their memory is then reused for the result if
-// no other handle shares it.
+// The memory of an operand that is moved in is reused for the result if no other handle shares it.
 #pragma once
 
 #include <string>
@@ -26,7 +24,7 @@ using kernels::Binary;
 using kernels::Scalar;
 using kernels::Unary;
 
-// Calls f with the type tag of f32 or f64. For other dtypes throws a UsageError naming `what`.
+// Calls f with the type tag of f32 or f64. Throws a UsageError naming `what` for other dtypes.
 template <class F>
 void visit_arithmetic(DType dtype, const char* what, F&& f) {
   if (dtype == DType::f32) return f(TypeTag<float>{});
@@ -35,14 +33,13 @@ void visit_arithmetic(DType dtype, const char* what, F&& f) {
                    std::string(name_of(dtype)) + ": convert with to()");
 }
 
-// Converts f16 or bf16 to f32 for a kernel. Returns other tensors unchanged. Callers round the
-// result back with to().
+// f16 or bf16 becomes f32; other tensors are unchanged.
 [[nodiscard]] inline Tensor wide(const Tensor& t) {
   return t.defined() && is_half(t.dtype()) ? t.to(DType::f32) : t;
 }
 
 [[noreturn]] void refuse_devices(const char* what, Device a, Device b);
-// Returns the device of the operands. Throws a UsageError that names the devices if they differ.
+// Returns the operands' device. Throws a UsageError that names the devices if they differ.
 // Undefined operands match any device, but the first must be defined.
 template <class... Tensors>
 Device common_device(const char* what, const Tensor& first, const Tensors&... rest) {
@@ -60,22 +57,21 @@ Device common_device(const char* what, const Tensor& first, const Tensors&... re
 [[nodiscard]] Tensor masked_fill(Tensor x, const Tensor& mask, double value, const char* what);
 [[nodiscard]] Tensor masked_scale(Tensor x, const Tensor& mask, double scale, const char* what);
 
-// `to` += `from`, in place, in any floating dtype. `from` is converted to the dtype of `to`.
+// `to` += `from`, in place; `from` is converted to the dtype of `to`.
 void add_into(const Tensor& to, const Tensor& from);
-// In-place version of scalar().
+// In-place version of scalar(), for f32 and f64 only (UsageError).
 void scalar_into(Scalar op, const Tensor& x, double s, const char* what);
 
-// Returns, for each dimension of x, whether it is listed in dims. An empty list means all. Throws
-// UsageError for a dimension that is out of range or listed twice.
+// For each dimension of x: is it listed in dims? An empty list means all. Throws UsageError for a
+// dimension that is out of range or listed twice.
 [[nodiscard]] std::vector<bool> reduced_dims(const Tensor& x, const std::vector<int>& dims,
                                              const char* what);
 [[nodiscard]] Tensor sum(const Tensor& x, const std::vector<bool>& reduced, bool keepdim,
                          const char* what);
-// True if no element is NaN or infinite. Accepts any dtype, since integers are finite. Waits for
-// the device.
+// True if no element is NaN or infinite. Accepts any dtype. Waits for the device.
 [[nodiscard]] bool all_finite(const Tensor& x);
-// Undoes a broadcast by summing x down to `shape`, which must broadcast to x's shape. Returns x
-// itself if the shapes are equal.
+// Undoes a broadcast: sums x down to `shape`, which must broadcast to x's shape. Returns x itself
+// if the shapes are equal.
 [[nodiscard]] Tensor sum_to(const Tensor& x, const Shape& shape);
 
 }  // namespace ringsmith::raw

@@ -119,7 +119,7 @@ class Cache {
   static std::byte* from_system(std::size_t size) {
     const bool huge = size >= kHugeFrom;
     const std::size_t alignment = huge ? kHugePage : kAlignment;
-    // aligned_alloc requires the size to be a multiple of the alignment.
+    // aligned_alloc requires a multiple of the alignment.
     void* block = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
     if (block == nullptr)
       throw OutOfMemoryError("out of memory: the system has no " + std::to_string(size) +

@@ -2,8 +2,8 @@
 //
 // allocate() gets the block from the caching host allocator below or, on a GPU, from the caching
 // device allocator (runtime/device/memory.hpp) for the current stream. adopt() wraps memory with
-// another owner, e.g. a gradient bucket in communication memory, and holds `keeper` until the last
-// tensor releases the block.
+// another owner, e.g. a gradient bucket in communication memory, and holds `keeper` as long as the
+// block exists.
 #pragma once
 
 #include <atomic>
@@ -19,9 +19,9 @@ namespace ringsmith {
 
 class Storage {
  public:
-  // Uninitialised, aligned to 64 bytes. Zero bytes are allowed. Throws UsageError if the device
-  // does not exist. If its memory is exhausted, throws OutOfMemoryError (CPU; UsageError for a size
-  // beyond any memory) or CudaError (GPU).
+  // Uninitialised, aligned to 64 bytes. Zero bytes are allowed. If the device's memory is
+  // exhausted, throws OutOfMemoryError (CPU) or CudaError (GPU). Throws UsageError if the device
+  // does not exist or, on the CPU, for a size beyond any memory.
   static std::shared_ptr<Storage> allocate(Bytes size, Device device = Device::cpu());
   static std::shared_ptr<Storage> adopt(std::byte* data, Bytes size, std::shared_ptr<void> keeper,
                                         Device device = Device::cpu());
@@ -35,7 +35,7 @@ class Storage {
   [[nodiscard]] Device device() const { return device_; }
   // See Tensor::record_stream. A no-op for host memory and adopted memory.
   void record_stream(const Stream& stream) const;
-  // False for adopted memory, which other code may be using.
+  // False for adopted memory, which may have other users.
   [[nodiscard]] bool is_owned() const { return owned_; }
 
   // Number of in-place writes through all views of the storage (Tensor::version).
@@ -52,19 +52,18 @@ class Storage {
   std::atomic<std::uint32_t> version_{0};
 };
 
-// The caching host allocator: tensors' memory is kept and reused, not returned to the system.
+// The caching host allocator keeps tensors' memory instead of returning it to the system.
 //
-// A training step allocates the same sizes repeatedly. Fresh pages from the system cost a page
-// fault per 4 KiB, while a block from the cache costs a list operation. Every size class
-// (runtime/base/allocator.hpp) has a list of free blocks. Blocks are aligned to 64 bytes, and from
-// 4 MiB on to 2 MiB, with a request for huge pages. Thread-safe. Under AddressSanitizer free blocks
-// are poisoned, so that use after free is detected.
+// A training step allocates the same sizes repeatedly. Fresh pages cost a page fault per 4 KiB; a
+// block from the cache costs a list operation. Every size class (runtime/base/allocator.hpp) has a
+// list of free blocks. Blocks are aligned to 64 bytes, and from 4 MiB on to 2 MiB, with a request
+// for huge pages. Thread-safe. Free blocks are poisoned for AddressSanitizer.
 namespace host_allocator {
 
 inline constexpr std::size_t kAlignment = 64;
 
-// Never null, even for zero bytes. Throws OutOfMemoryError if the system has no memory left, and
-// UsageError for a size beyond any memory.
+// Never null, even for zero bytes. Throws OutOfMemoryError, or UsageError for a size beyond any
+// memory.
 [[nodiscard]] std::byte* allocate(Bytes size);
 void free(std::byte* block, Bytes size);  // `size` as passed to allocate()
 [[nodiscard]] AllocatorStats stats();

@@ -1,5 +1,5 @@
 // The tensor object: properties, access to its memory, and its text. Views and copies are in
-// separate files and use only the public interface.
+// separate files.
 
 #include "runtime/tensor/tensor.hpp"
 
@@ -36,7 +36,7 @@ std::int64_t numel_of(const Shape& shape) {
   for (const std::int64_t size : shape) {
     if (size < 0) throw UsageError("sizes must not be negative: " + to_string(shape));
     none = none || size == 0;
-    // A size of 0 must not hide an overflow of the strides, which the other sizes determine.
+    // Strides use max(size, 1), so a size of 0 must not hide an overflow of the other sizes.
     if (__builtin_mul_overflow(n, std::max<std::int64_t>(size, 1), &n))
       throw UsageError("too large: " + to_string(shape));
   }

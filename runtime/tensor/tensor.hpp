@@ -4,10 +4,10 @@
 //   sizes {3,4}, strides {4,1}, offset 0      t
 //   sizes {4,3}, strides {1,4}, offset 0      t.transpose(0, 1): same bytes, no copy
 //
-// A Tensor is a handle: a copy shares the same tensor object (and its gradient). The operations
-// here never record a graph. The differentiable ones are in runtime/autograd/functions.hpp. A
-// tensor's gradient state is attached as an opaque AutogradMeta, so that this layer does not depend
-// on the layer above. grad(), requires_grad() and backward() are defined in runtime/autograd.
+// A Tensor is a handle: a copy shares the same tensor object and its gradient. The operations here
+// never record a graph; the differentiable ones are in runtime/autograd/functions.hpp. Gradient
+// state is an opaque AutogradMeta, so that this layer does not depend on the layer above. grad(),
+// requires_grad() and backward() are defined in runtime/autograd.
 #pragma once
 
 #include <cstdint>
@@ -69,8 +69,8 @@ class Tensor {
   [[nodiscard]] std::string str() const;  // values and shape, for messages and debugging
 
   // ---- values for the host: T must be dtype()'s C++ type, possibly const (UsageError) ----
-  // data() and span() refer to the tensor's own memory: UsageError for a tensor on a device.
-  // item() and to_vector() copy, and wait for the device.
+  // data() and span() refer to the tensor's own memory: UsageError for a tensor on a GPU. item()
+  // and to_vector() copy, and wait for the device.
   template <class T>
   [[nodiscard]] T* data() const {  // first element of the view
     require_host("data()");
@@ -129,12 +129,13 @@ class Tensor {
   [[nodiscard]] Tensor contiguous() const;  // itself if already contiguous
   [[nodiscard]] Tensor clone() const;
   [[nodiscard]] Tensor to(DType dtype) const;  // itself if it has this dtype
-  // Copies to a device are enqueued on the current streams without waiting. A copy to the CPU is
-  // complete on return. Returns the tensor itself if it is already on `device`.
+  // Copies to a device are enqueued on the current streams; a copy to the CPU is complete on
+  // return. Returns the tensor itself if it is already on `device`.
   [[nodiscard]] Tensor to(Device device) const;
   [[nodiscard]] Tensor cpu() const { return to(Device::cpu()); }
-  // A copy in pinned host memory, or itself if already pinned. CPU only (UsageError). A later copy
-  // to a device reads it asynchronously, so do not write to it before that copy is complete.
+  // A copy in pinned host memory, or the tensor itself if it is already pinned. CPU only
+  // (UsageError). A later copy to a device reads the pinned tensor asynchronously: do not write to
+  // that tensor before the copy is complete.
   [[nodiscard]] Tensor pin_memory() const;
   [[nodiscard]] bool is_pinned() const;
   [[nodiscard]] Tensor cuda(int index = 0) const { return to(Device::cuda(index)); }
@@ -150,23 +151,22 @@ class Tensor {
   [[nodiscard]] bool is_leaf() const;
   void backward(const Tensor& gradient = {}) const;  // gradient may be omitted for one element
 
-  // Moves the tensor object itself, so that all handles to it, its .grad and its hooks remain
-  // valid. Shared weights remain shared, and optimizers are unaffected. Leaves only. Clears the
-  // gradient target (runtime/autograd/tensor_grad.hpp).
+  // Moves the tensor object itself: all handles to it, its .grad and its hooks remain valid, so
+  // shared weights remain shared and optimizers are unaffected. Leaves only. Clears the gradient
+  // target (runtime/autograd/tensor_grad.hpp).
   void move_to(Device device) const;
 
   // ---- for runtime/autograd ----
   [[nodiscard]] const std::shared_ptr<AutogradMeta>& autograd_meta() const;
   void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const;
-  // Makes this object refer to `other`'s memory, which must have the same sizes and dtype
-  // (UsageError).
+  // Makes this tensor refer to `other`'s memory. Sizes and dtype must be equal (UsageError).
   void set_data(const Tensor& other) const;
   // Number of in-place writes to the storage through any view. Backward uses it to detect that a
   // saved tensor has been overwritten.
   [[nodiscard]] std::uint32_t version() const;
   void bump_version() const;
-  // True if this handle is the only one to its object and to its storage, and covers all of it. The
-  // memory may then be reused or overwritten without affecting others.
+  // True if no other handle shares the tensor object or its storage, the tensor covers the whole
+  // storage, and it has neither adopted memory nor gradient state.
   [[nodiscard]] bool is_sole_owner() const;
   // Declares that `stream` also uses the memory. After the last handle is released, the memory is
   // not reused until the work queued on `stream` by then is complete.
@@ -186,7 +186,7 @@ class Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
-// The first byte of a tensor, and its size in bytes. For functions that move bytes.
+// The first byte of a tensor, and its size. For functions that move bytes.
 [[nodiscard]] inline std::byte* data_of(const Tensor& t) {
   return t.storage()->data() + static_cast<std::size_t>(t.storage_offset()) * size_of(t.dtype());
 }
@@ -227,9 +227,9 @@ Tensor from_vector(const std::vector<T>& values) {
 // A tensor without dimensions.
 Tensor scalar(double value, DType dtype = DType::f32);
 
-// f32 tensors on the CPU, with the values of PyTorch's CPU generator. For a device, create them
-// here and move them, so that a seed yields the same numbers everywhere. rand is uniform in [0, 1),
-// and randn is normal with mean 0 and standard deviation 1.
+// f32 tensors on the CPU, with the values of PyTorch's CPU generator. For a GPU, create a tensor on
+// the CPU and move it, so a seed yields the same numbers everywhere. rand is uniform in [0, 1);
+// randn is normal with mean 0 and standard deviation 1.
 Tensor rand(const Shape& sizes, Generator& g = default_generator());
 Tensor randn(const Shape& sizes, Generator& g = default_generator());
 

@@ -20,7 +20,6 @@ Tensor view_on(const Tensor& t, const Shape& sizes, const Shape& strides, std::i
   return Tensor::from_storage(t.storage(), sizes, strides, offset, t.dtype());
 }
 
-// Replaces a size of -1 and checks the number of elements.
 Shape resolve(const Tensor& t, const Shape& wanted, const char* what) {
   Shape sizes = wanted;
   std::int64_t known = 1;
@@ -42,8 +41,8 @@ Shape resolve(const Tensor& t, const Shape& wanted, const char* what) {
 }
 
 // Returns the strides of a view of shape `sizes` that contains t's elements in order, or nothing if
-// this needs a copy. Runs of mutually contiguous dimensions form chunks. A new dimension may split
-// a chunk, but must not span two.
+// only a copy can have that shape. Runs of mutually contiguous dimensions form chunks; a new
+// dimension may split a chunk, but must not span two.
 std::optional<Shape> view_strides(const Tensor& t, const Shape& sizes) {
   if (t.is_contiguous()) return contiguous_strides(sizes);
   Shape strides(sizes.size(), 1);

@@ -1,5 +1,4 @@
-// Tests GradScaler's errors and state, and training with it. tests/reference/amp_test.cpp compares
-// scales and skipped steps with PyTorch's. tests/multi/amp_test.cpp uses several ranks.
+// tests/reference/amp_test.cpp compares with PyTorch; tests/multi/amp_test.cpp uses several ranks.
 #include "runtime/amp/grad_scaler.hpp"
 
 #include <cmath>
@@ -31,7 +30,6 @@ struct Fixture {
   void set_gradient(float value) const { w.set_grad(test::on_device(full({3}, value))); }
 };
 
-// The message of the UsageError that a call throws, or "".
 std::string refusal(const std::function<void()>& call) {
   try {
     call();
@@ -80,7 +78,8 @@ TEST_CASE("GradScaler refuses options out of range and gradients in 16 bits") {
     return refusal([&] { const GradScaler scaler(o); });
   };
   CHECK(with({}).empty());
-  // Negative, NaN or, in f32, 0, infinite or with an infinite inverse.
+  // Scales that are negative or NaN, or that in f32 are 0, are infinite, or have an infinite
+  // inverse.
   for (const double scale : {0.0, -1.0, 1e-40, 1e-45, 1e40, 1e300, double{kInf}, std::nan("")}) {
     const std::string range = "the scale must be from 1.2e-38 to 3.4e+38 (the range of f32), got ";
     CHECK(says(with({.init_scale = scale}), range));
@@ -141,7 +140,7 @@ TEST_CASE("GradScaler skips a step whose gradients overflow only when they are u
 }
 
 TEST_CASE("GradScaler: gradients too small for f16 survive, and the scale falls to what fits") {
-  // The gradient of 1e-9 h with respect to h is below the smallest positive f16.
+  // The gradient of 1e-9 h is below the smallest positive f16.
   const auto gradient = [](bool enabled) {
     const Tensor w = test::on_device(full({1, 1}, 1));
     w.requires_grad_();
@@ -160,7 +159,7 @@ TEST_CASE("GradScaler: gradients too small for f16 survive, and the scale falls 
   CHECK(gradient(false) == 0.0F);
   CHECK(gradient(true) == Approx(1e-9).epsilon(1e-3));
 
-  // A loss whose scaled gradient exceeds 65504 until the scale is low enough.
+  // The scaled gradient exceeds 65504 until the scale is low enough.
   const Tensor w = test::on_device(full({1, 1}, 1));
   w.requires_grad_();
   SGD optimizer({w}, {.lr = 1e-6});

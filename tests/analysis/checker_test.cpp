@@ -1,4 +1,3 @@
-// The checker accepts every built-in schedule, and rejects broken ones for the right reason.
 #include "runtime/analysis/checker.hpp"
 
 #include <algorithm>
@@ -120,7 +119,7 @@ TEST_CASE("each kind of broken schedule is rejected with its own reason", "[chec
          });
   mutate("receive before send", ring, Fault::deadlock, "waits for a message from rank",
          [](Schedule& s) {
-           for (auto& steps : s.steps) {  // splits every step in two, the receive first
+           for (auto& steps : s.steps) {  // splits every step, the receive first
              std::vector<Step> cut;
              for (const Step& step : steps) {
                cut.push_back({kNobody, 0, step.recv_peer, step.recv_chunk, step.action});

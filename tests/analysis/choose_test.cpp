@@ -1,5 +1,3 @@
-// Tests the choice of the fastest algorithm for each size. The ranges must follow from the cost
-// model, with one and with two kinds of links.
 #include "runtime/analysis/cost.hpp"
 #include "runtime/comm/schedule/schedule.hpp"
 #include "runtime/comm/schedule/select.hpp"

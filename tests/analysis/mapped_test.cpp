@@ -1,4 +1,4 @@
-// Tests which schedules are found to be safe if receivers read directly from the senders' buffers.
+// Tests which schedules are safe if receivers read directly from the senders' buffers.
 #include "runtime/analysis/credits.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/schedule/tree.hpp"
@@ -15,8 +15,9 @@ TEST_CASE("every built-in schedule may read straight from its peers' buffers", "
 
 TEST_CASE("a buffer that is overwritten while a peer may still read it needs a credit",
           "[mapped]") {
-  // Rank 0 sends its chunk to rank 1, then receives a new value for it from rank 2, which does not
-  // wait for rank 1. With slots this is fine; if rank 1 reads in place, it may see the new value.
+  // Rank 0 sends its chunk to rank 1, and receives a new value of the chunk from rank 2, which does
+  // not wait for rank 1. If rank 1 reads from rank 0's buffer, it may see the new value. With slots
+  // it cannot.
   Schedule schedule;
   schedule.collective = Collective::all_gather;
   schedule.world = 3;
@@ -33,7 +34,7 @@ TEST_CASE("a buffer that is overwritten while a peer may still read it needs a c
   schedule.steps[1].push_back({2, 1, kNobody, 0, Action::copy});
   schedule.steps[2].insert(schedule.steps[2].begin(), Step{kNobody, 0, 1, 1, Action::copy});
   REQUIRE(check_credits(schedule).waits.empty());
-  // ... unless that message is empty: executors do not send it, so it orders nothing.
+  // ... unless that message is empty, because executors do not send empty messages.
   schedule.chunks = {{0, 1}, {1, 0}, {1, 2}};
   REQUIRE(check_credits(schedule).waits.size() == 1);
 }

@@ -1,4 +1,3 @@
-// The player shows exactly the steps that the interpreter ran.
 #include "runtime/analysis/player.hpp"
 
 #include <algorithm>

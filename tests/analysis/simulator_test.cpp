@@ -1,4 +1,3 @@
-// Compares the simulator with the textbook formulas, and its fast path with its general path.
 #include "runtime/analysis/simulator.hpp"
 
 #include <ctime>
@@ -17,14 +16,14 @@ namespace {
 
 constexpr Link kLink{1e-6, 1e-9};
 constexpr double kGamma = 0.25e-9;
-// Debug and instrumented builds are many times slower, so they simulate fewer ranks.
+// Debug and instrumented builds are many times slower.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
 constexpr int kWorld = 1024;
 #else
 constexpr int kWorld = 16384;
 #endif
 
-// Returns a network whose links differ in speed. The seed determines the speed of each pair's link.
+// A network in which the seed determines the speed of each pair's link.
 Network uneven_network(unsigned seed, int slots) {
   Network network;
   network.link = [seed](int from, int to) {
@@ -85,7 +84,6 @@ TEST_CASE("one slow link slows a ring down by its own time, and a slot less by i
   network.link = [](int from, int) {
     return from == 2 ? Link{kLink.alpha, 10 * kLink.beta} : kLink;
   };
-  // All six messages of 4000 bytes queue for the slow link.
   CHECK(simulate(ring, 4, network).seconds >= 6 * 4000 * 10 * kLink.beta);
   CHECK(simulate(ring, 4, network).seconds > 3 * even);
   network = Network::uniform(kLink, 0);

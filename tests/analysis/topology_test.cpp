@@ -1,5 +1,3 @@
-// Tests a simulated cluster: links by node, shared NICs, and that the shortcuts of all_reduce_time
-// agree with the simulation of every step.
 #include "runtime/analysis/cost.hpp"
 #include "runtime/analysis/simulator.hpp"
 #include "runtime/base/error.hpp"

@@ -1,7 +1,6 @@
-// Tests ranks with different settings. Each option in the help text of each training program gets a
-// different value on one rank. The options are read from the help, so new ones are tested as well.
-// Also tests differences that no option causes: different contents of a file with the same name,
-// and replicas that have drifted apart.
+// For each option in the help of each training program, one rank gets a different value, and all
+// ranks must report the difference. Also tests differences without an option: files with the same
+// name but different contents, and replicas that have drifted apart.
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
@@ -29,7 +28,6 @@ struct HelpLine {
   [[nodiscard]] bool may_differ() const { return text.find("; ranks may differ") != text.npos; }
 };
 
-// Returns the options in a program's help, each with its description on one line.
 std::vector<HelpLine> options_of(const std::string& program) {
   const auto help = run_app(0, program, {"--help"});
   REQUIRE(help.exit_code == 0);
@@ -52,9 +50,9 @@ std::vector<HelpLine> options_of(const std::string& program) {
   return out;
 }
 
-// Returns the option with an accepted value other than the default (a flag has no value). Finds the
-// value by trial: the program checks its options first, and then stops, because RANK is the only
-// variable of a launcher that is set. (CLI11 2.6 would answer --help before the checks.)
+// Returns the option with an accepted value that differs from the current one. Finds the value by
+// trial: after the check of its options, the program stops because RANK is the only launcher
+// variable that is set.
 std::optional<Options> another(const Program& program, const HelpLine& option) {
   if (option.type.empty()) return Options{option.name};
   const auto try_it = [&](const std::string& value) {
@@ -65,7 +63,6 @@ std::optional<Options> another(const Program& program, const HelpLine& option) {
   };
   Options values{"3", "0.25", "1", "2"};
   if (option.type == "TEXT") {
-    // "--kernels: 'another' is not one of fast, oracle; ..."
     const std::string err = try_it("another").err;
     values = {"another", "/"};  // a path that exists
     const std::regex choices(R"( is not one of ([^;]+);)");
@@ -89,9 +86,8 @@ std::optional<Options> another(const Program& program, const HelpLine& option) {
   return {};
 }
 
-// Two running ranks, and the error that both must report.
 struct Disagreement {
-  std::string what;  // the beginning of the message
+  std::string what;
   std::unique_ptr<Ranks> ranks;
   std::string log;
 };
@@ -109,7 +105,6 @@ void check_refused(const Program& program, Disagreement& d) {
   CHECK(r.out.find("step") == r.out.npos);
 }
 
-// Returns the program without --steps and --batch, which are among the options that are varied.
 Program without_length(const Program& program) {
   Program out{program.name, {}};
   for (std::size_t i = 0; i < program.options.size(); ++i)
@@ -160,8 +155,8 @@ TEST_CASE("options that may differ: the list is short, and the ranks train the s
   const TemporaryFolder folder;
   const Program text = gpt(folder);
   const std::string copy = write_text(folder / "copy", read_text(folder / "text"));
-  // The values that only the last rank passes. {}: this rank does not pass the option, because it
-  // is about data, which the next case compares.
+  // The values that only the last rank passes. {}: none, because the option names data, which the
+  // next case compares.
   const std::map<std::string, std::optional<Options>> known{
       {"--bootstrap", Options{"env"}},
       {"--data", Options{copy}},
@@ -190,8 +185,8 @@ TEST_CASE("options that may differ: the list is short, and the ranks train the s
     if (values) all = all + Options{name} + *values;
   }
   CHECK(listed == names);
-  // These environment variables decide how ranks meet, where they write, and how they keep memory.
-  // A variable that changes the training belongs to an option: Option::environment().
+  // These environment variables decide how ranks meet, where ranks write files and how memory is
+  // kept. A variable that affects the training must belong to an option (Option::environment()).
   std::set<std::string> variables;
   const std::string help = run_app(0, "train_gpt", {"--help"}).out;
   const std::regex variable_name("RINGSMITH_[A-Z_]+");
@@ -310,8 +305,6 @@ TEST_CASE("other programs, other words, and a wrong option on one rank alone",
   INFO(models.err);
   CHECK(models.exit_code == 6);
   CHECK_THAT(models.err, ContainsSubstring("model is gpt on rank 0 and mlp on rank 1"));
-  // Only rank 1 has this error, so it must report it. Rank 0 reports the errors that all ranks
-  // share.
   const auto wrong = ranks("./train_mlp --draw 200 --steps 2", "./train_mlp --lr -1");
   INFO(wrong.err);
   CHECK(wrong.exit_code == 6);
@@ -373,7 +366,7 @@ TEST_CASE("a schedule whose path is the same and whose steps are not", "[program
 
 TEST_CASE("ranks on devices of different kinds are refused when they meet",
           "[programs][agreement]") {
-  if (!apps::kEmulatedDevices) return;  // this machine may have none
+  if (!apps::kEmulatedDevices) return;  // this machine may have no device
   const Program program = mlp();
   const TemporaryFolder folder;
   Disagreement d{
@@ -423,7 +416,7 @@ TEST_CASE("replicas that have drifted apart end the run, and nothing good is rep
         run.losses_done(1.0, apps::LossExchange::Wish::none);
         run.step_done(true, 0.1, 1);
       };
-      step();  // no difference, and a checkpoint is saved
+      step();  // no difference, so a checkpoint is saved
       const NoGradGuard no_grad;
       if (group.rank() == world - 1) model.parameters().back().fill_(7);
       std::string words;

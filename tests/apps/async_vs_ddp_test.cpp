@@ -34,11 +34,10 @@ std::vector<float> all_values(const Module& model) {
 TEST_CASE("every accepted gradient is applied once, whatever the order", "[async]") {
   for (const int world : {1, 2, 3, 5}) {
     constexpr std::int64_t kBudget = 61;
-    // Built on this thread, because only one thread may use the default generator.
+    // Only this thread may use the default generator.
     std::vector<std::unique_ptr<Linear>> models;
     for (int r = 0; r < world; ++r) {
       models.push_back(std::make_unique<Linear>(3, 2));
-      // All ranks use rank 0's values.
       for (const Tensor& p : models.back()->parameters()) p.fill_(1000.0 * r);
     }
     using Staleness = std::vector<std::int64_t>;
@@ -62,8 +61,8 @@ TEST_CASE("every accepted gradient is applied once, whatever the order", "[async
       updates += count;
       weight -= static_cast<double>(count) * static_cast<double>(r + 1);
       bias -= static_cast<double>((count + 1) / 2);
-      // Between two pulls, the version grows by the rank's own update plus the staleness; summed
-      // over all pulls, this is the number of versions so far.
+      // Between two pulls the version grows by the rank's own update plus the staleness, so the sum
+      // over all pulls is the number of versions seen.
       last = std::max(last, std::accumulate(staleness[r].begin(), staleness[r].end(), count));
       CHECK(std::ranges::all_of(staleness[r], [](std::int64_t s) { return s >= 0; }));
     }
@@ -143,7 +142,7 @@ TEST_CASE("async_vs_ddp on 1 and 3 ranks", "[async]") {
       words >> losses->first >> losses->second;
     }
   REQUIRE(losses);
-  CHECK(losses->first == losses->second);  // with one rank it is the same training
+  CHECK(losses->first == losses->second);  // with one rank, both train the same way
 
   const ProgramResult three = run_app(3, "async_vs_ddp", small);
   INFO(three.out << three.err);

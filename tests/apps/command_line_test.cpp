@@ -1,4 +1,3 @@
-// Tests the programs' common command line: the values it reads, and its messages about wrong ones.
 #include "labs/apps/common/command_line.hpp"
 
 #include "runtime/base/error.hpp"
@@ -28,7 +27,7 @@ void read(Values& v, std::vector<const char*> words) {
   app.add_flag("--json", v.json, "a flag");
   app.refuse("-g,--gpus", "-g,--gpus: use --devices");
   words.insert(words.begin(), "reader");
-  const bool read = app.parse(static_cast<int>(words.size()), words.data());  // may throw
+  const bool read = app.parse(static_cast<int>(words.size()), words.data());
   REQUIRE(read);
 }
 
@@ -76,7 +75,7 @@ TEST_CASE("a misspelt option is named as typed, with the nearest one", "[command
         "--nam: unknown option; did you mean --name?");
   CHECK(refused({"--frobnicate"}) == "--frobnicate: unknown option;");
   CHECK(refused({"-z"}) == "-z: unknown option;");
-  // An option's value is not taken for an option, and a refused option is never suggested.
+  // The value of an option is not taken for an option, and a refused option is not suggested.
   CHECK(refused({"--name", "--stepz", "--rat", "1"}) ==
         "--rat: unknown option; did you mean --rate?");
   CHECK(refused({"--gpu", "3"}) == "--gpu: unknown option;");

@@ -1,6 +1,5 @@
-// Runs train_gpt under DDP with one rank per device. The result must agree with the CPU's, and a
-// repetition must be bit-identical. Also tests kernel_bench on a device. (vgpu, if built in,
-// simulates the devices.)
+// Runs train_gpt with one rank per device. The result must agree with the CPU's, and a repetition
+// must be bit-identical.
 #include <cmath>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -103,7 +102,7 @@ TEST_CASE("train_images on 1 and 2 devices is the CPU's training", "[.][on_devic
   }
 }
 
-#ifdef RINGSMITH_VGPU  // the emulated machine has 8 GPUs, whatever this machine has
+#ifdef RINGSMITH_VGPU  // the emulated machine has 8 GPUs
 TEST_CASE("ranks that see one GPU each, as their cuda:0: the same bits, other GPUs",
           "[.][on_devices]") {
   const TemporaryFolder folder;

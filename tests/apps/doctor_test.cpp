@@ -1,4 +1,3 @@
-// Runs doctor as a user does: alone, and on the ranks of a job.
 #include <algorithm>
 #include <sstream>
 
@@ -66,7 +65,7 @@ TEST_CASE("doctor alone: this machine, in 80 columns, and no more than it knows"
   CHECK_THAT(r.out, ContainsSubstring("ringrun --standalone --nproc-per-node 2 -- doctor"));
 }
 
-#ifdef RINGSMITH_VGPU  // only the emulator can take the access away
+#ifdef RINGSMITH_VGPU  // only the emulator can deny peer access
 TEST_CASE("doctor names the devices that cannot reach each other's memory", "[doctor]") {
   const std::string doctor = RINGSMITH_BINARY_DIR "/bin/doctor --width 200";
   const auto with = [&](const std::string& peers) {
@@ -109,7 +108,7 @@ TEST_CASE("doctor lists the choices of the runtime, every row, once per job", "[
     REQUIRE(r.exit_code == 0);
     CHECK(widest_line(r.out) <= 80);
     const auto rows = ringsmith::comm::table_of_choices();
-    std::size_t end = 0;  // of the rows found so far
+    std::size_t end = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const std::string head = (i < 9 ? "\n " : "\n") + std::to_string(i + 1) + "  " + rows[i][0];
       end = r.out.find(head, end);

@@ -1,4 +1,3 @@
-// Runs dp_vs_ddp as a user does, and tests its parts.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -20,8 +19,7 @@ std::string test_device() {
   return name.empty() ? "cpu" : name.substr(0, name.find(':'));
 }
 
-// Returns true if tags are nested and closed and attributes quoted, as XML readers and the page
-// require.
+// Returns true if tags are nested and closed, and attributes quoted.
 bool is_well_formed(const std::string& text) {
   std::vector<std::string> open;
   std::size_t at = 0;
@@ -69,9 +67,9 @@ TEST_CASE("dp_vs_ddp on 2 and 3 devices: results, counters, table, pictures", "[
     if (line.rfind("MLP", 0) != 0 && line.rfind("wrote", 0) != 0 && line.rfind("Times", 0) != 0)
       CHECK(line.size() <= 80);
   }
-  // P = 4 (16 * 16 + 16) * 3 = 3264 bytes, or 816 floats, which 2 and 3 ranks divide into equal
-  // chunks. Therefore the counters equal the formulas. In each step, a rank sends its usage map
-  // (the step's number and one word of bits) to two peers.
+  // P = 4 (16 * 16 + 16) * 3 = 3264 bytes, or 816 floats, divides into 2 and 3 equal chunks, so the
+  // counters equal the formulas. In each step, a rank of 3 sends its usage map (the step's number
+  // and one word of bits) to two peers.
   CHECK_THAT(run.out, ContainsSubstring("P = 3 KiB"));
   CHECK_THAT(run.out, ContainsSubstring("off by at most 0.000 %"));
   CHECK_THAT(run.out, ContainsSubstring(fmt::format("usage map of a DDP rank {}\n", 2 * 16)));
@@ -146,7 +144,6 @@ TEST_CASE("fitted constants are found again, and never negative", "[dp_vs_ddp]")
   CHECK(found[2] == Approx(5e-3));
   for (const double c : fit_non_negative(terms, falling)) CHECK(c >= 0);
   CHECK(predict(found, {1, 0, 0}) == Approx(3e-3));
-  // One measurement determines one constant.
   CHECK(fit_non_negative({{1, 0, 0}}, {2.0})[0] == Approx(2));
 }
 

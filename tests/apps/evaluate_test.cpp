@@ -1,5 +1,4 @@
-// Evaluation over all ranks evaluates each sample once, for any number of ranks, and does not
-// affect training.
+// Evaluates each sample once on any number of ranks, without an effect on training.
 #include "labs/apps/train/evaluate.hpp"
 
 #include <cmath>
@@ -50,7 +49,7 @@ class Counted : public Dataset {
   mutable std::mutex mutex_;
 };
 
-// Contains every kind of layer whose state a training pass would change.
+// A model with layers whose state a training pass would change, and with a frozen layer.
 class Noticing : public Module {
  public:
   Noticing() : first_(kWidth, 5), norm_(5), frozen_(5), drop_(0.5), last_(5, kClasses) {
@@ -80,7 +79,7 @@ std::unique_ptr<Linear> model() {
   return std::make_unique<Linear>(kWidth, kClasses);
 }
 
-// Computes the loss and the number of right answers sample by sample, in double.
+// Computes the loss and the number of right answers one sample at a time, in double.
 Evaluation by_hand(Module& model, const Dataset& data) {
   const NoGradGuard no_grad;
   Evaluation out;

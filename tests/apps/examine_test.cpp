@@ -1,5 +1,4 @@
-// Tests doctor's conclusions from the kernel's files, on contents that such files had on other
-// machines.
+// Tests doctor's conclusions from the kernel's files, with contents from other machines.
 #include <sys/resource.h>
 
 #include "labs/apps/common/processor.hpp"

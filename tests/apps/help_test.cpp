@@ -1,6 +1,5 @@
-// Tests the behaviour common to all programs: --help within 80 columns, --version, and the hint for
-// a misspelt option. The list of programs is read from the sources, so that a new program is tested
-// as well.
+// Tests what all programs share: --help within 80 columns, --version, and the hint for a misspelt
+// option. The programs are found in the sources, so new ones are tested as well.
 #include <algorithm>
 #include <regex>
 #include <set>
@@ -12,8 +11,8 @@ using namespace ringsmith::testing;
 
 namespace {
 
-// Returns the names of all programs. labs/apps/FOLDER/NAME.cpp with a main() is the program NAME;
-// perf/main.cpp is each name in the table of perf/programs.cpp.
+// labs/apps/FOLDER/NAME.cpp with a main() is the program NAME; perf/main.cpp is each name in the
+// table of perf/programs.cpp.
 std::set<std::string> all_programs() {
   const std::filesystem::path apps = RINGSMITH_SOURCE_DIR "/labs/apps";
   std::set<std::string> out;
@@ -35,7 +34,6 @@ std::vector<std::string> lines_of(const std::string& text) {
   return out;
 }
 
-// Returns the last option in a help text, e.g. "--json".
 std::string last_option(const std::string& help) {
   const std::regex option(R"(^  (?:-[A-Za-z],)?(--[a-z][a-z_-]+).*)");
   std::string out;
@@ -55,7 +53,7 @@ std::vector<std::pair<std::string, std::string>> numeric_options(const std::stri
   return out;
 }
 
-// Runs the program, which must exit with code 6 and print one line that contains these words.
+// The program must exit with code 6 and print one line that contains these words.
 void check_one_line(const std::string& program, const std::vector<std::string>& options,
                     const std::vector<std::string>& words) {
   const auto run = run_app(0, program, options);
@@ -90,7 +88,7 @@ TEST_CASE(
         check_one_line(program, {option + "=" + value}, {option, value.empty() ? "" : "'" + value});
     }
   CHECK(options >= 100);
-  // None of these is an accepted number. A separate word that begins with - would be an option.
+  // None of these is an accepted number. A separate word that begins with "-" would be an option.
   const std::vector<std::string> bad{"nan", "inf", "1e999", "0x10", "1.5x", "+", "1 2"};
   for (const std::string& value : bad) {
     for (const std::string option : {"-b", "-e", "-i", "-f", "-r"})
@@ -108,8 +106,7 @@ TEST_CASE(
 TEST_CASE("numbers that an option takes and nobody means end in one line, too", "[programs]") {
   const TemporaryFolder folder;
   const std::string text = write_text(folder / "text", std::string(4000, 'x'));
-  // If a program accepted the number as a number of steps or seconds, it would fail at its folder
-  // or file, which cannot be created.
+  // A program that accepted the number would fail at /proc/x, which cannot be created.
   const std::vector<std::string> nowhere{"--run-dir", "/proc/x"};
   const std::pair<std::string, std::vector<std::string>> programs[] = {
       {"train_mlp", tiny_mlp() + nowhere},
@@ -127,7 +124,7 @@ TEST_CASE("numbers that an option takes and nobody means end in one line, too", 
 TEST_CASE("every program has its help in 80 columns, a version, and a hint at what was meant",
           "[programs]") {
   const std::set<std::string> programs = all_programs();
-  CHECK(programs.size() >= 22);  // the number of programs when this was written
+  CHECK(programs.size() >= 22);
   std::set<std::string> versions;
   for (const std::string& program : programs) {
     INFO(program << ": if it was not built, add it to the programs that tests_apps depends on");
@@ -135,7 +132,7 @@ TEST_CASE("every program has its help in 80 columns, a version, and a hint at wh
     REQUIRE(help.exit_code == 0);
     CHECK(help.err.empty());
     CHECK(run_app(0, program, {"-h"}).out == help.out);
-    // The program replaces closed standard streams by /dev/null.
+    // The program replaces closed standard streams with /dev/null.
     CHECK(run_program({"sh", "-c", "exec <&- >&- 2>&-; exec \"$0\" --help",
                        RINGSMITH_BINARY_DIR "/bin/" + program})
               .exit_code == 0);

@@ -1,5 +1,4 @@
-// The training programs refuse wrong input with one line that names the fault and the remedy, and
-// with the exit code for wrong usage. With several ranks, one rank reports and all ranks end.
+// Wrong input ends with exit code 6 and one line that names the fault and the remedy.
 #include <sstream>
 
 #include "runtime/checkpoint/safetensors.hpp"
@@ -13,7 +12,6 @@ namespace {
 
 constexpr int kUsage = 6;
 
-// Requires exactly one error line, which must contain all of these words.
 void require_refusal(const std::string& program, const ProgramResult& r,
                      const std::vector<std::string>& words) {
   INFO(r.err);
@@ -152,7 +150,6 @@ TEST_CASE("missing, empty, short and unreadable texts are refused by name", "[pr
   refuse(write_text(folder / "empty", ""), "empty");
   refuse(write_text(folder / "short", "ring"), "short");
   refuse(folder.path, "folder");
-  // The same with several ranks: one line is printed, and no rank waits for the others.
   require_refusal("train_gpt", run_app(3, "train_gpt", tiny_gpt(folder / "missing")),
                   {folder / "missing"});
 }
@@ -178,7 +175,6 @@ TEST_CASE("missing, truncated, mislabelled and foreign IDX files are refused by 
   refuse(images, write_idx(folder / "fewer", {39}), "39");
   require_refusal("train_mlp", run_app(0, "train_mlp", {"--data", folder / "nowhere"}),
                   {folder / "nowhere"});
-  // The training succeeds with the same files when they are intact.
   const auto good =
       run_app(0, "train_mlp",
               tiny_mlp() + std::vector<std::string>{"--images", images, "--labels", labels,
@@ -208,7 +204,7 @@ TEST_CASE("broken shards and vocabularies are refused by name, on several ranks 
   write_shard(shard, tokens, 7);
   refuse(0, {"--tokens", shard}, {shard, "version 7"});
   const std::string vocabulary = write_vocabulary(folder / "vocabulary");
-  tokens[123] = 259;  // one above the last token, which ends a text
+  tokens[123] = 259;  // one above the vocabulary's last token, 258, which ends a text
   write_shard(shard, tokens);
   refuse(2, {"--tokens", shard, "--vocab", vocabulary},
          {shard, "token number 123 is 259", "vocabulary has 259", "give the vocabulary"});
@@ -224,7 +220,6 @@ TEST_CASE("broken shards and vocabularies are refused by name, on several ranks 
       0,
       {"--tokens", shard, "--vocab", write_text(folder / "cut", read_text(vocabulary).substr(7))},
       {folder / "cut", "line 1: expected the number 0"});
-  // With the complete file the training succeeds, and writes its sample with the vocabulary.
   const auto r =
       run_app(2, "train_gpt",
               tiny_gpt_without_text() + std::vector<std::string>{"--tokens", shard, "--vocab",

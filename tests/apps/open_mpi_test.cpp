@@ -1,5 +1,5 @@
-// Only ranks started by mpirun need Open MPI. Any other program also runs on a machine that has no
-// Open MPI, or a broken one.
+// Only ranks started by mpirun need Open MPI. Every other program also runs where it is absent or
+// broken.
 #include <dlfcn.h>
 
 #include "tests/apps/programs.hpp"
@@ -11,7 +11,7 @@ namespace {
 
 const std::string kBin = RINGSMITH_BINARY_DIR "/bin/";
 
-// Runs the command with this file as the first libmpi that the loader finds.
+// Runs the command with `file` as its libmpi.
 ProgramResult with_libmpi(const std::string& file, const std::vector<std::string>& command) {
   const TemporaryFolder folder;
   for (const char* name : {"libmpi.so.40", "libmpi.so"})
@@ -33,7 +33,6 @@ const std::vector<std::string> kByRingrun{kBin + "ringrun",
                                           "-w",
                                           "0"};
 
-// Requires exit code 6 and exactly one error line, with the usual prefix and all of these words.
 void require_refusal(const ProgramResult& r, const std::vector<std::string>& words) {
   INFO(r.err);
   CHECK(r.exit_code == 6);
@@ -59,7 +58,7 @@ TEST_CASE("without Open MPI only mpirun's ranks do not run", "[programs]") {
 }
 
 TEST_CASE("an MPI that is not Open MPI is refused", "[programs]") {
-  // Any library without Open MPI's symbols will do; this test uses libm.
+  // libm stands for any library without Open MPI's symbols.
   Dl_info libm{};
   REQUIRE(dladdr(dlsym(RTLD_DEFAULT, "fmod"), &libm) != 0);
   require_refusal(

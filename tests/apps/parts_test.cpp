@@ -1,4 +1,4 @@
-// Tests the parts of the training programs without processes. The peers are simulated.
+// Tests parts of the training programs with simulated peers.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -140,7 +140,6 @@ TEST_CASE("steps come from --epochs rounded up, from --steps, or from the defaul
 
 TEST_CASE("batches that some ranks began are dealt out to others: no sample twice, none left out",
           "[batches]") {
-  // Sample i is the number i, twice.
   struct Numbers : Dataset {
     [[nodiscard]] std::int64_t size() const override { return 100; }
     [[nodiscard]] Batch get(std::span<const std::int64_t> indices) const override {
@@ -150,8 +149,8 @@ TEST_CASE("batches that some ranks began are dealt out to others: no sample twic
   };
   constexpr std::int64_t kGlobal = 12;
   const Numbers numbers;
-  // Runs `steps` steps with `world` ranks, starting from a state. Returns the samples of each step
-  // over all ranks, sorted.
+  // Runs `steps` steps with `world` ranks from a state. Returns each step's samples over all ranks,
+  // sorted, and the final state.
   const auto deal = [&](int world, const std::optional<SamplerState>& from, int steps,
                         int workers) {
     std::vector<std::vector<std::int64_t>> seen(static_cast<std::size_t>(steps));
@@ -229,8 +228,7 @@ TEST_CASE("a part of a step waits for the device neither at its end nor for the 
           "[.][on_devices]") {
   const Device device = Device::cuda(0);
   const Tensor loss = full({1}, 2.0).to(device);
-  // Leaves a pinned block in the cache for the whole test, because allocating one may wait for the
-  // device.
+  // Allocating a pinned block may wait for the device, so this call leaves a block in the cache.
   (void)Fetch(data_of(loss), device, Bytes(sizeof(float))).wait();
   for (const bool spans : {true, false}) {
     FakeGroup group(2, 1);
@@ -238,7 +236,7 @@ TEST_CASE("a part of a step waits for the device neither at its end nor for the 
     options.no_trace = !spans;
     TrainingRun run(group, options);
     run.start({.steps = 1, .device = device});
-    // A thread that waits nevertheless is released after 10 s, and reported.
+    // If this thread waits for the device after all, the gate opens after 10 s, and `late` is set.
     bool late = false;
     std::promise<void> queued;
     test::Gate gate(Stream::current(device));

@@ -1,5 +1,4 @@
-// Runs the measuring programs on device memory, between processes and between threads. Tests their
-// results and their messages about engines.
+// Runs the measuring programs on device memory, with ranks as processes and as threads.
 #include <string>
 
 #include "tests/support/catch.hpp"
@@ -39,7 +38,7 @@ TEST_CASE("every measuring program is right on device memory, by either engine",
                               "alltoall", "gather", "scatter", "sendrecv"})
     measure(program, "--memory user --engine stream");
   for (const char* program : {"all_reduce", "all_gather", "reduce_scatter", "broadcast"})
-    // Leaves the calls that it does not support to the stream engine.
+    // The kernel engine leaves the calls that it does not support to the stream engine.
     measure(program, "--memory own --engine kernel");
 }
 
@@ -94,7 +93,7 @@ TEST_CASE("devices that do not reach each other: by way of host memory, and the 
   CHECK_THAT(none.out, ContainsSubstring("transport cuda_ipc was refused: rank 0 on cuda:0") &&
                            ContainsSubstring("no peer access between these devices") &&
                            ContainsSubstring("is copied through pinned host memory"));
-  // The driver promises access and opens the handles, but bytes written to a peer do not arrive.
+  // The driver promises access and opens the handles, but bytes written to a peer are lost.
   const auto broken = on_ranks(3, "all_reduce_perf", arguments, "VGPU_DEVICES=3 VGPU_PEERS=broken");
   check_right(broken);
   CHECK_THAT(broken.out,

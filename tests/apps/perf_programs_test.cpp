@@ -1,5 +1,3 @@
-// Runs the measuring programs as a user does, on several ranks. Tests results, table, JSON and
-// refusals.
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -22,10 +20,9 @@ struct Run {
 
 const std::string kBin = std::string(RINGSMITH_BINARY_DIR) + "/bin/";
 
-// Runs a command. errors: also reads standard error. Not for JSON, because Open MPI may print a
-// message there.
+// errors: whether to read standard error, too. False for JSON, because Open MPI may print a message
+// there.
 Run run(const std::string& command, bool errors = true) {
-  // Ignores the calibration of the user who runs the tests.
   const std::string cache = "XDG_CACHE_HOME=" + std::string(RINGSMITH_BINARY_DIR) + "/test-cache ";
   Run result;
   FILE* pipe = popen((cache + command + (errors ? " 2>&1" : "")).c_str(), "r");

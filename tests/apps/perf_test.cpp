@@ -31,7 +31,7 @@ T rounded(double v) {
     return static_cast<T>(v);
 }
 
-// Reduces in the given order of ranks, rounding to T after every operation.
+// Rounds to T after every operation.
 template <class T>
 std::vector<T> reduce(const Pattern& pattern, const std::vector<int>& order) {
   std::vector<std::vector<T>> inputs(static_cast<std::size_t>(pattern.world),
@@ -94,7 +94,6 @@ TEST_CASE("one wrong bit, a NaN, a missing rank and a doubled rank are all notic
   CHECK(wrong_in(missing, pattern) > kCount / 2);
   auto doubled = reduce<float>(pattern, {0, 1, 2, 3, 3});
   CHECK(wrong_in(doubled, pattern) > kCount / 2);
-  // The same for results with a tolerance.
   const Pattern thirds{ReduceOp::avg, 3, 1};
   auto average = reduce<float>(thirds, {0, 1, 2});
   CHECK(wrong_in(average, thirds) == 0);

@@ -1,6 +1,6 @@
-// On SIGTERM or SIGUSR1 the programs finish the step, save, and exit with code 75. A run that was
-// stopped and resumed ends with the same bits as an undisturbed run. RINGSMITH_TEST_KILLS and
-// RINGSMITH_TEST_SEED work as in resume_test.cpp.
+// On SIGTERM or SIGUSR1 the programs finish the step, save, and exit with code 75. A resumed run
+// must have the bits of an undisturbed run. RINGSMITH_TEST_KILLS and RINGSMITH_TEST_SEED work as in
+// resume_test.cpp.
 #include <cstdio>
 #include <fmt/format.h>
 #include <map>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kPreempted = static_cast<int>(ExitCode::preempted);
 
-// Waits for the line after which the ranks save when they are stopped. False if they end before.
+// Waits for the line after which a signal makes the ranks save. Returns false if they end first.
 bool has_begun(Ranks& ranks, const std::string& log) {
   while (read_text(log).find("files go to") == std::string::npos)
     if (ranks.wait(0.002)) return false;
@@ -39,7 +39,8 @@ TEST_CASE("SIGTERM or SIGUSR1 at a random moment, to one rank or all: saved, exi
   std::map<int, long> stopped{{SIGTERM, 0}, {SIGUSR1, 0}};
   for (int number = 0; stopped[SIGTERM] + stopped[SIGUSR1] < wanted; ++number) {
     const int world = 1 + static_cast<int>(random() % 3);
-    // True for a run with regular checkpoints, in addition to the one that a signal requests.
+    // Whether the run saves regular checkpoints, in addition to the checkpoint that a signal
+    // requests.
     const bool keeps = random() % 2 == 0;
     const std::string whole = folder / std::to_string(world), to = whole + "-again";
     const Options more = (keeps ? saving(to) : Options{"--run-dir", to}) +

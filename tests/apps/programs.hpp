@@ -1,4 +1,3 @@
-// Starts the training programs from tests: small settings, temporary folders, generated files.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,8 @@ inline std::string write_text(const std::string& path, const std::string& text) 
   return path;
 }
 
-// Writes an IDX file of bytes: the sizes, then as many elements as they imply, or `elements`.
+// Writes an IDX file of bytes: a header with the sizes, and `elements` bytes. -1: the product of
+// the sizes.
 inline std::string write_idx(const std::string& path, const std::vector<int>& sizes,
                              int elements = -1) {
   std::string bytes{'\0', '\0', '\x08', static_cast<char>(sizes.size())};
@@ -45,8 +45,8 @@ inline std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// Runs the program alone (world 0), or on `world` ranks under mpirun. Open MPI leaks at exit, in
-// unloaded modules without names, so leaks are detected only without mpirun.
+// Runs the program alone (world 0), or on `world` ranks under mpirun. Ignores leaks under mpirun,
+// because Open MPI leaks in modules that it has unloaded at exit.
 inline ProgramResult run_app(int world, const std::string& program,
                              const std::vector<std::string>& options) {
   std::vector<std::string> argv;
@@ -58,7 +58,6 @@ inline ProgramResult run_app(int world, const std::string& program,
   return run_program(argv, 60);
 }
 
-// Returns the lines in which the program itself reports an error; mpirun adds its own.
 inline std::vector<std::string> error_lines(const std::string& program, const std::string& err) {
   std::vector<std::string> out;
   std::istringstream in(err);
@@ -73,7 +72,6 @@ inline std::vector<std::string> operator+(std::vector<std::string> a,
   return a;
 }
 
-// Return options with which a run of the programs takes a fraction of a second.
 inline std::vector<std::string> tiny_gpt(const std::string& text) {
   return {"--data",  text, "--layers", "1", "--dim",    "16", "--heads",    "2",  "--context", "16",
           "--batch", "2",  "--steps",  "4", "--sample", "8",  "--progress", "off"};
@@ -86,7 +84,6 @@ inline std::vector<std::string> tiny_images() {
           "--batch", "6",  "--steps", "3",        "--progress", "off"};
 }
 
-// Returns tiny_gpt() without its first two options, --data and its file.
 inline std::vector<std::string> tiny_gpt_without_text() {
   const auto all = tiny_gpt("");
   return {all.begin() + 2, all.end()};

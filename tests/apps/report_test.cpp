@@ -1,4 +1,3 @@
-// Tests report.html and --profile: the files of a finished run, and the report of a run that died.
 // tests/apps/look_at_report.py checks the page in a browser.
 #include <algorithm>
 #include <filesystem>
@@ -28,7 +27,6 @@ std::string made(const TemporaryFolder& folder, const std::string& name,
   return folder / name;
 }
 
-// Returns the data that the page contains.
 ordered_json data_in(const std::string& page) {
   const std::string begin = R"(id="data">)", end = "</script>";
   const auto from = page.find(begin) + begin.size();
@@ -230,8 +228,8 @@ TEST_CASE("--profile prints operations with their exact work, and puts them into
     }
     CHECK(sum > 0);
     CHECK(sum <= operations.at("step_ms").get<double>());
-    // Three layers and 6 samples: 28 x 28 pixels, two hidden layers of 8, 10 classes. The first
-    // layer's input needs no gradient.
+    // 6 samples, and layers of 784 x 8, 8 x 8 and 8 x 10. The first layer's input needs no
+    // gradient.
     const double weights = 784 * 8 + 8 * 8 + 8 * 10;
     REQUIRE(linear.is_object());
     CHECK(linear.at("calls") == 3.0);
@@ -290,8 +288,7 @@ TEST_CASE("--report on a GPU: its memory after each step", "[programs]") {
   INFO(r.err);
   REQUIRE(r.exit_code == 0);
   const ordered_json data = data_in(read_text(run + "/report.html"));
-  // The device holds at least parameters and momentum: 784 x 8 + 8 x 8 + 8 x 10 weights and 26
-  // biases, of 4 bytes.
+  // The device holds at least parameters and momentum: the weights and 26 biases, of 4 bytes.
   const ordered_json& bytes = data.at("series").at("device_bytes");
   REQUIRE(bytes.size() == 4);
   for (const auto& b : bytes) CHECK(b >= 2 * 4 * (784 * 8 + 8 * 8 + 8 * 10 + 26));

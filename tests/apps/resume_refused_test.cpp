@@ -1,5 +1,4 @@
-// Wrong uses of checkpoints, one per row, and checkpoints that cannot be written. All ranks end,
-// and one of them prints one line with the reason and the remedy.
+// Wrong uses of checkpoints, and checkpoints that cannot be written.
 #include <functional>
 #include <memory>
 #include <span>
@@ -21,9 +20,9 @@ struct WrongUse {
   std::vector<std::string> says;  // parts of the line
 };
 
-// Runs each use on `world` ranks. Checks that one line is printed (without a launcher, by each rank
-// that refuses the use) and that every rank exits with the code for wrong usage. The uses run
-// concurrently because a refused rank gives rank 0 two seconds for its message.
+// Every rank must exit with the code for wrong usage, and one rank, or each rank if all refuse,
+// prints the line. The uses run concurrently because a refused rank gives rank 0 two seconds for
+// its message.
 void check_refused(int world, const std::vector<WrongUse>& uses) {
   constexpr std::size_t kAtOnce = 16;
   for (std::size_t first = 0; first < uses.size(); first += kAtOnce) {
@@ -49,7 +48,7 @@ void check_refused(int world, const std::vector<WrongUse>& uses) {
   }
 }
 
-// Copies a checkpoint and changes the copy. Returns the copy's path.
+// Writes a changed copy of a checkpoint to `to`, and returns `to`.
 std::string changed(const std::string& from, const std::string& to,
                     const std::function<void(Snapshot&)>& change) {
   Snapshot snapshot = read_snapshot(from);
@@ -59,7 +58,7 @@ std::string changed(const std::string& from, const std::string& to,
   return to;
 }
 
-// Makes a checkpoint look as if a later version had written it. All digests are right.
+// Changes the manifest as if a later version had written the checkpoint. The digests are right.
 void make_newer(const std::string& checkpoint) {
   const std::string path = checkpoint + "/manifest.json";
   std::string text = read_text(path);
@@ -250,11 +249,9 @@ TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy
 
 TEST_CASE("a checkpoint that cannot be written stops all ranks, with one line",
           "[programs][resume]") {
-  // Steps take 0.1 to 1 ms, so the writer has failed long before the next checkpoint is due, even
-  // if steps are fast and other processes use the disk.
+  // A step takes 0.1 to 1 ms, so the writer has failed long before the next checkpoint is due.
   constexpr int kOften = 3000;
   const TemporaryFolder folder;
-  // The shell runs `first`, then the program trains until it is stopped.
   const auto train = [&](int world, const std::string& run, const std::string& first,
                          const Options& prefix = {}) {
     fs::create_directories(run + "/checkpoints");
@@ -280,7 +277,7 @@ TEST_CASE("a checkpoint that cannot be written stops all ranks, with one line",
     const auto number_after = [&](const std::string& words) {
       return std::stoi(lines[0].substr(lines[0].find(words) + words.size()));
     };
-    // The error is reported at the next step, not only when the next checkpoint is due.
+    // The error is reported before the next checkpoint is due.
     CHECK(number_after("stopped after step ") < number_after("checkpoints/step-") + kOften);
   };
   for (const int world : {1, 3}) {

@@ -1,5 +1,3 @@
-// Support for tests of runs that keep checkpoints and resume: three small programs, ranks that are
-// started by hand, and the comparison of the results.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +24,7 @@ constexpr int kSteps = 24, kEvery = 7;  // checkpoints at 7, 14, 21 and 24, in s
 struct Program {
   std::string name;
   Options options;
-  // Run as user "nobody", because root may write to folders that are closed to others.
+  // Run as user "nobody", because root may write anywhere.
   bool as_nobody = false;
 };
 
@@ -62,7 +60,6 @@ inline Program mlp() {
           {"--draw", "200", "--hidden", "8", "--batch", "6", "--steps", std::to_string(kSteps),
            "--progress", "off"}};
 }
-// Returns a program with buffers that draws new crops in each epoch.
 inline Program cnn() {
   return {"train_images",
           {"--draw", "60", "--model", "resnet18", "--width", "4", "--batch", "6", "--steps",
@@ -75,7 +72,7 @@ inline std::string checkpoint(const std::string& run, int step) {
   return run + "/checkpoints/" + snapshot_name(step);
 }
 
-// Ranks without a launcher, so that a test can kill any of them without ending the others.
+// Ranks without a launcher, so that a test can kill one without ending the others.
 class Ranks {
  public:
   // Standard output is appended to `log`, standard error to `log`.err. of_last: additional options
@@ -114,7 +111,6 @@ class Ranks {
       if (pids_[r] > 0 && (only < 0 || static_cast<std::size_t>(only) == r))
         ::kill(pids_[r], signal);
   }
-  // Waits until all ranks have ended. Returns false if this takes longer.
   bool wait(double seconds) {
     using Clock = std::chrono::steady_clock;
     const auto end = Clock::now() + std::chrono::duration<double>(seconds);
@@ -139,7 +135,7 @@ class Ranks {
 
  private:
   std::vector<pid_t> pids_;
-  std::vector<int> codes_;  // of exit; 128 + signal
+  std::vector<int> codes_;  // exit code, or 128 + signal
 };
 
 inline long from_environment(const char* name, long otherwise) {
@@ -147,7 +143,7 @@ inline long from_environment(const char* name, long otherwise) {
   return text.empty() ? otherwise : std::stol(text);
 }
 
-// Returns the output of all ranks and their exit code, or -1 if their codes differ.
+// The exit code is -1 if the ranks' codes differ.
 inline ProgramResult result_of(Ranks& ranks, const std::string& log) {
   ProgramResult r;
   r.timed_out = !ranks.wait(60);
@@ -166,20 +162,19 @@ inline ProgramResult run(int world, const Program& program, const Options& more)
   return r;
 }
 
-// Returns [step] -> loss and learning rate, as written in the file.
+// Returns the loss and the learning rate of each step, as texts.
 inline std::map<int, std::string> metrics(const std::string& folder) {
   std::map<int, std::string> out;
   std::istringstream in(read_text(folder + "/metrics.jsonl"));
   for (std::string line; std::getline(in, line);) {
     const auto m = nlohmann::json::parse(line);
     const bool first = out.emplace(m.at("step"), m.at("loss").dump() + m.at("lr").dump()).second;
-    CHECK(first);  // no step twice
+    CHECK(first);  // no step occurs twice
   }
   return out;
 }
 
-// Compares the model, the losses and the complete last checkpoint: weights, optimizer, random
-// numbers, sampler.
+// Compares the model, the losses after step `from`, and all files of the last checkpoint.
 inline void check_same(const std::string& expected, const std::string& got, int from) {
   INFO(got << " compared with " << expected);
   REQUIRE(read_text(expected + "/model.safetensors").size() > 1000);

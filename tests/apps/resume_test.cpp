@@ -1,5 +1,4 @@
-// A run that resumes from a checkpoint has the same bits as a run that never stopped, no matter how
-// it was stopped.
+// A resumed run has the bits of a run that never stopped, no matter how it was stopped.
 //
 // `make test-all` kills a few runs, `make test-resume` as many as RINGSMITH_TEST_KILLS says. The
 // same RINGSMITH_TEST_SEED kills at the same moments.
@@ -43,12 +42,13 @@ TEST_CASE("a resumed run has the losses and the bytes of one that never stopped"
   }
   check_resumes(3, gpt(folder), {"--transport", "tcp", "--workers", "2"}, {7, 21, 24});
   check_resumes(2, gpt(folder), {"--kernels", "oracle"}, {14});
-  // The many buckets are rebuilt after the first step. Their order determines the bits of the sums.
+  // The order of the buckets, which are rebuilt after the first step, determines the bits of the
+  // sums.
   check_resumes(
       3, gpt(folder),
       {"--bucket-cap-mb", "0.001", "--overlap", "on", "--save-every", "1", "--keep", "30"},
       {1, 2, 7});
-  // Epochs have 5 + 5 + 5 + 1 batches. The last step of an epoch must remain the short one.
+  // Epochs have 5 + 5 + 5 + 1 batches. After resuming, an epoch must still end with the short step.
   check_resumes(2, mlp(), {"--accumulate", "5"}, {7, 14});
   check_resumes(2, gpt(folder),
                 {"--accumulate", "2", "--comm-hook", "fp16", "--activation-checkpointing"}, {7});
@@ -81,7 +81,7 @@ TEST_CASE("checkpoints change nothing in a run, and --keep of them stay",
 TEST_CASE("another number of ranks goes on with the same samples, and says so",
           "[programs][resume]") {
   const TemporaryFolder folder;
-  const Program program = gpt(folder, "0");  // without dropout only the order of the sums differs
+  const Program program = gpt(folder, "0");  // without dropout, only the order of sums differs
   const Options shared{"--global-batch", "12"};
   run(2, program, shared + saving(folder / "whole"));
   const auto whole = metrics(folder / "whole");
@@ -97,12 +97,10 @@ TEST_CASE("another number of ranks goes on with the same samples, and says so",
       INFO("step " << step << ": " << got << ", by 2 ranks " << want);
       CHECK(std::abs(got - want) <= 1e-4 * want);
     }
-    // Resumes once more with the first number of ranks.
     const auto back =
         run(2, program, shared + saving(to + "back") + Options{"--resume", checkpoint(to, 14)});
     CHECK_THAT(back.out, ContainsSubstring(fmt::format("ranks 2 (was {})", world)));
   }
-  // Options that may change are reported with both values; more steps extend the run.
   const auto r =
       run(3, program,
           saving(folder / "more") + Options{"--lr", "0.001", "--steps", "30", "--accumulate", "2",
@@ -127,8 +125,8 @@ TEST_CASE("auto goes on from the start, from the newest, past a torn one, and at
   CHECK_THAT(run(2, program, more).out, ContainsSubstring("no checkpoint in '" + to + "'"));
   check_same(whole, to, 0);
 
-  // Creates the state that a kill -9 in step 23 leaves if it interrupts the writing of step 21's
-  // checkpoint and of a line of the metrics.
+  // As after a kill -9 in step 23 that interrupted the writing of step 21's checkpoint and of a
+  // line of the metrics.
   fs::remove_all(checkpoint(to, kSteps));
   fs::remove(checkpoint(to, 21) + "/manifest.json");
   fs::remove(to + "/model.safetensors");
@@ -148,7 +146,6 @@ TEST_CASE("auto goes on from the start, from the newest, past a torn one, and at
                  ContainsSubstring("resumed from '" + checkpoint(to, 14) + "'"));
   check_same(whole, to, 0);
 
-  // No step is left, so the files stay the same.
   CHECK_THAT(run(2, program, more).out, ContainsSubstring("24 of 24 steps were done"));
   check_same(whole, to, 0);
 }
@@ -158,7 +155,7 @@ TEST_CASE("ranks that do not share the folder: rank 0 sends what it reads, and o
   const TemporaryFolder folder;
   const Program program = mlp();
   const Options more = saving("run") + Options{"--resume", "auto"};
-  // Rank r runs in the folder r, so that "run" is a different folder on each rank.
+  // Rank r runs in folder r, so that "run" is a different folder on each rank.
   const auto apart = [&] {
     std::string command = "cd '" + folder.path.string() + "'/$OMPI_COMM_WORLD_RANK && exec " +
                           RINGSMITH_BINARY_DIR "/bin/train_mlp";
@@ -249,7 +246,7 @@ TEST_CASE("kill -9 at random moments: --resume auto ends with the bits of the un
       if (kill_number < kMostInARun && killed < kills && !ranks.wait(moment)) {
         ranks.kill(victim);
         ++killed;
-        // Survivors wait for a rank that never arrived, until --timeout.
+        // Survivors wait until --timeout for a rank that never arrived.
         if (!ranks.wait(3)) ranks.kill();
       }
       const bool ended = ranks.wait(60);
@@ -269,7 +266,7 @@ TEST_CASE("kill -9 at random moments: --resume auto ends with the bits of the un
       newest = now;
     }
     check_same(whole, to, 0);
-    // A kill between the last write and the removal of the oldest checkpoint leaves that one, too.
+    // After a kill between the last write and the removal of the oldest checkpoint, three are left.
     const bool nothing_to_do = said.find("24 of 24 steps were done") != std::string::npos;
     const std::size_t left = list_snapshots(to + "/checkpoints").size();
     CHECK((left == 2 || (nothing_to_do && left == 3)));

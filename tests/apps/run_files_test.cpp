@@ -1,5 +1,3 @@
-// Tests the files and lines that people and scripts read: the progress line, JSON lines, run
-// directories.
 #include "labs/apps/train/run_files.hpp"
 
 #include <algorithm>
@@ -148,8 +146,7 @@ TEST_CASE("run directories are new ones, and a refusal names the remedy", "[run_
                       ContainsSubstring(below_file) && ContainsSubstring("--run-dir"));
   REQUIRE_THROWS_AS(create_run_dir(wanted + "/metrics.jsonl"), UsageError);
 
-  // A refused run may leave a folder for checkpoints and its lock. A folder with a checkpoint is in
-  // use.
+  // A refused run may leave checkpoints/ with its lock, which does not count as in use.
   const std::string left = (dir.path / "left").string();
   fs::create_directories(left + "/checkpoints");
   std::ofstream(left + "/checkpoints/lock") << "pid 1";

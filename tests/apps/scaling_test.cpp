@@ -1,4 +1,3 @@
-// Runs scaling as a user does, and tests the arithmetic of its step model.
 #include <filesystem>
 #include <fstream>
 #include <unistd.h>
@@ -21,7 +20,7 @@ TEST_CASE("a step ends when the last bucket does, and each waits for itself and 
   CHECK(step(0.25).exposed == Approx(0.25));  // all hidden except the last bucket
   CHECK(step(0.25).reductions == Approx(1.0));
   CHECK(step(0.5).exposed == Approx(0.5));
-  CHECK(step(1.0).exposed == Approx(1.5 + 4 - 3));  // the buckets queue from the first one on
+  CHECK(step(1.0).exposed == Approx(1.5 + 4 - 3));  // the buckets queue behind the first one
   CHECK(step(1.0).total() == Approx(5.5));
   CHECK(step(0).exposed == 0);
 }

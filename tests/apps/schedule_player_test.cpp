@@ -1,4 +1,3 @@
-// Runs schedule_player as a user does. Tests its output and its refusals.
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -65,8 +64,8 @@ TEST_CASE("schedule_player --mistake: the checker names each one that is planted
       {"one_step_short", "missing contribution"},
       {"remainder_dropped", "elements 16 to 17 are in no chunk"}};
   for (const auto& [mistake, fault] : faults) {
-    // Uses chunks of equal size, so that a skipped or wrong chunk is not revealed by its size. Only
-    // a dropped remainder needs unequal chunks.
+    // Equal chunks, so that a size does not reveal a skipped or wrong chunk. Only a dropped
+    // remainder needs unequal chunks.
     const bool equal = std::string(mistake) != "remainder_dropped";
     const std::string arguments =
         "-q --check -w 4 -n " + std::string(equal ? "16" : "18") + " --mistake " + mistake;
@@ -94,7 +93,7 @@ TEST_CASE("schedule_player --run says who is stuck, and --json says it to progra
   CHECK(right.at("run").at("blocked").empty());
   CHECK(right.at("run").at("happenings").size() == 48);  // 24 messages, each sent and received
   CHECK(right.at("simulation").at("messages") == 24);
-  // Checks that each chunk holds the promised sum after the last message to it.
+  // After its last message, each chunk must hold the promised sum.
   auto held = right.at("start");
   for (const auto& h : right.at("run").at("happenings"))
     if (h.at("kind") == "received")

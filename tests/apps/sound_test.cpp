@@ -1,4 +1,5 @@
-// A diverged run never overwrites a good checkpoint or model; a run that skips most steps fails.
+// A diverged run must not overwrite a good checkpoint or model. A run that skips most steps must
+// fail.
 #include <algorithm>
 
 #include "tests/apps/resume_runs.hpp"
@@ -9,7 +10,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Returns the steps of the checkpoints in a run's folder.
 std::vector<std::int64_t> steps_in(const std::string& run) {
   std::vector<std::int64_t> out;
   for (const auto& [step, path] : list_snapshots(run + "/checkpoints")) out.push_back(step);
@@ -22,8 +22,7 @@ void change(const std::string& checkpoint, const std::function<void(Snapshot&)>&
   write_snapshot(checkpoint, snapshot);
 }
 
-// Runs the program, which must exit with code 1 and write no model. Returns its only line of
-// output.
+// The program must exit with code 1, write no model and print one line, which is returned.
 std::string failure(int world, const Program& program, const Options& more,
                     const std::string& run_dir) {
   const TemporaryFolder logs;
@@ -68,13 +67,12 @@ TEST_CASE("a run that diverges keeps its last good checkpoint, from which --resu
       const std::string to = folder / (program.name + std::to_string(world));
       const Options keep_one{"--save-every", "1", "--keep",   "1",
                              "--run-dir",    to,  "--resume", "auto"};
-      // The run diverges in its first step, so no checkpoint is left and the next run starts anew.
       (void)failure(world, program, {"--lr", "1e30", "--save-every", "1", "--keep", "1"}, to);
       CHECK(steps_in(to).empty());
       CHECK_THAT(run(world, program, keep_one + Options{"--steps", "9"}).out,
                  ContainsSubstring("training starts from the beginning"));
       CHECK(steps_in(to) == std::vector<std::int64_t>{9});
-      // The run diverges later, in step 10, and only the loss of step 11 shows it.
+      // The run diverges in step 10, which only the loss of step 11 shows.
       fs::remove(to + "/model.safetensors");
       (void)failure(world, program,
                     {"--lr", "1e30", "--save-every", "1", "--keep", "1", "--resume", "auto"}, to);
@@ -113,8 +111,7 @@ TEST_CASE("--resume auto goes past checkpoints that cannot be trained from, a li
                                 ContainsSubstring("resumed from '" + checkpoint(to, 7) + "'"));
     check_same(whole, to, 0);
 
-    // A bad checkpoint that is given by name is refused. If there is no good one, none is
-    // overwritten.
+    // A bad checkpoint given by name is refused. If there is no good one, none is overwritten.
     for (const auto& [step, fault] : {std::pair(24, of_nan), std::pair(21, huge)}) {
       change(checkpoint(to, step), [step = step](Snapshot& s) {  // clang 14 captures no bindings
         for (const auto& [name, tensor] : s.tensors.at("model"))
@@ -152,7 +149,7 @@ TEST_CASE("an overflow poisons no communication hook: training in f16 goes on, a
     INFO(hook << "\n" << r.out << r.err);
     REQUIRE(r.exit_code == 0);
     const auto report = nlohmann::json::parse(r.out);
-    REQUIRE(report.contains("skipped_steps"));  // otherwise the test shows nothing
+    REQUIRE(report.contains("skipped_steps"));
     CHECK(report.at("skipped_steps") < 30);
   }
 }
@@ -164,10 +161,8 @@ TEST_CASE("a run whose steps are mostly skipped fails, over all its processes",
   for (const int world : {1, 2}) {
     const std::string whole = folder / ("whole" + std::to_string(world));
     run(world, program, saving(whole));
-    change(checkpoint(whole, kSteps), [](Snapshot& s) {
-      // The scale must be halved about a hundred times before the gradients are finite.
-      s.tensors.at("scaler").at("scale").fill_(1e38);
-    });
+    change(checkpoint(whole, kSteps),
+           [](Snapshot& s) { s.tensors.at("scaler").at("scale").fill_(1e38); });
     const auto longer = [&](int steps) {
       return Options{"--steps", std::to_string(steps), "--resume", checkpoint(whole, kSteps)};
     };

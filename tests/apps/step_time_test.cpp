@@ -1,5 +1,4 @@
-// Tests interval arithmetic, overlap metrics and clock offsets on traces whose results were
-// computed by hand, and the trace file that is written from them.
+// The results of these traces were computed by hand.
 #include "labs/apps/train/step_time.hpp"
 
 #include <algorithm>
@@ -115,7 +114,7 @@ TEST_CASE("communication on the computing thread itself is never hidden by it", 
 }
 
 TEST_CASE("a perfectly hidden run scores full overlap", "[overlap]") {
-  // 100 ms of each, simultaneously: (backward - comm) / backward would say 0 %.
+  // 100 ms of both: (backward - comm) / backward would say 0 %.
   const auto t = measure({event("backward", Category::compute, 0, 100, kMain),
                           event("all_reduce", Category::comm, 0, 100, kComm)},
                          {0, 100});
@@ -126,7 +125,7 @@ TEST_CASE("a perfectly hidden run scores full overlap", "[overlap]") {
 
 TEST_CASE("partial overlap, overlapping collectives and a window count each instant once",
           "[overlap]") {
-  // backward 10..60, which waits from 50 on; collectives 30..45, 40..55 (union 25), 58..70.
+  // backward 10..60 waits from 50 on; collectives 30..45, 40..55 (union 25) and 58..70.
   const auto t =
       measure({event("forward", Category::compute, 0, 10, kMain),
                event("backward", Category::compute, 10, 60, kMain),

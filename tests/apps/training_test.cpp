@@ -1,5 +1,3 @@
-// Whole runs of the training programs. Tests their files, and that repetitions are equal bit for
-// bit.
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -72,7 +70,7 @@ TEST_CASE("a run leaves valid metrics, a trace of all ranks and a readable model
   for (const int rank : {0, 1})
     for (const char* name : {"step", "batch", "forward", "backward", "all_reduce", "optimizer"})
       CHECK(seen.count({rank, name}) == 1);
-  // All ranks use the same clock. Otherwise a rank's events would be far from the others'.
+  // Without a common clock, one rank's events would be far from the other's.
   CHECK(last - first < 60e6);
 
   const auto facts = nlohmann::json::parse(read_text(folder / "run/run.json"));
@@ -104,8 +102,8 @@ TEST_CASE("the trace tells waits for ranks of other nodes from those within the 
       if (!here && e.at("name") != comm::kWaitBetweenNodes) continue;
       (here ? within : between).emplace(e.at("pid"), e.at("args").at("rank"));
     }
-    // Ranks must wait, because a message to another node takes at least 20 us, and within a node
-    // four busy ranks cannot always find the others ready.
+    // Waits must occur: a message to another node takes at least 20 us, and four busy ranks within
+    // a node cannot always find the others ready.
     CHECK(between.empty() == (per_node == 0));
     CHECK((within.size() + between.size()) > 0);
     for (const auto& [rank, other] : within) CHECK((per_node == 0 || rank / 2 == other / 2));
@@ -275,7 +273,7 @@ TEST_CASE("any number of ranks counts each test image once", "[programs]") {
     REQUIRE(r.exit_code == 0);
     return nlohmann::json::parse(r.out).at("test_accuracy").get<double>();
   };
-  // This learning rate is too small to change any parameter, so all runs evaluate the same model.
+  // The rate is too small to change any parameter, so all runs evaluate the same model.
   const double alone = accuracy(1, "1", "1e-30");
   const double right = alone * 31;  // images; 2, 3, 4 and 5 ranks do not divide them evenly
   CHECK(std::abs(right - std::round(right)) < 1e-9);
@@ -299,7 +297,6 @@ TEST_CASE("NaN in the loss: one line with step and rank, every rank ends, no mod
     CHECK_THAT(lines[0], ContainsSubstring("the loss is NaN at") && ContainsSubstring("step") &&
                              ContainsSubstring("rank") && ContainsSubstring("--lr"));
     CHECK_FALSE(fs::exists(run + "/model.safetensors"));
-    // The metrics of the earlier steps are kept.
     CHECK_FALSE(read_text(run + "/metrics.jsonl").empty());
   }
 }
@@ -331,8 +328,7 @@ TEST_CASE("--no-trace leaves no trace, and the same model as with it", "[program
 }
 
 TEST_CASE("train_bench trains what the PyTorch peer trains, and prints its line", "[programs]") {
-  // Expects the first losses of tests/bench/peers/torch_ddp_*.py with the same initial values and
-  // data.
+  // The first losses of tests/bench/peers/torch_ddp_*.py, with the same initial values and data.
   const auto bench = [](int world, const char* model) {
     const auto r = run_app(world, "train_bench", {model, "--steps", "2", "--warmup", "1"});
     INFO(r.err << r.out);
@@ -391,7 +387,7 @@ TEST_CASE("accumulated batches train as one batch of their size, with one reduct
   REQUIRE(three.size() == 4);
   for (std::size_t i = 0; i < three.size(); ++i)
     CHECK(std::abs(three[i] - one[i]) <= 1e-4 * one[i]);
-  // The same split, requested differently.
+  // The same split, requested by --global-batch.
   CHECK(run("global", {"--accumulate", "3", "--global-batch", "12"}) == three);
   const auto trace = nlohmann::json::parse(read_text(folder / "three/trace.json"));
   int reductions = 0, forwards = 0;
@@ -415,7 +411,7 @@ TEST_CASE("the last step of an epoch accumulates what is left, and divides by th
     REQUIRE(r.exit_code == 0);
     return name;
   };
-  // 200 digits are 100 per rank, or 16 full batches: 5 + 5 + 5 + 1 in each of two epochs.
+  // 100 digits per rank are 16 full batches: 5 + 5 + 5 + 1 in each of two epochs.
   CHECK(losses(run("5", "2")).size() == 8);
   // 16 batches per step, whether 16 or 20 are requested.
   const std::string all = read_text(run("16", "1") + "/model.safetensors");
@@ -481,7 +477,8 @@ TEST_CASE("--ddp plain trains the same model as buckets, bit for bit", "[program
   };
   int number = 0;
   for (const int world : {1, 2, 3}) {
-    // Sums of two ranks have one order, and by tree all elements of a message have the same.
+    // Two ranks have only one order of a sum. With three, tree uses one order for all elements of a
+    // message.
     const Words order = world == 3 ? Words{"--algorithm", "tree"} : Words{};
     for (const Case& c : {Case{"train_gpt", tiny_gpt(text) + Words{"--accumulate", "2"}},
                           Case{"train_gpt", tiny_gpt(text) + Words{"--tie-head"}},

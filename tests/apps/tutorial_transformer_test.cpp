@@ -1,4 +1,4 @@
-// Rebuilds the transformer that a tutorial trains as a language model, and shows its mistakes:
+// A tutorial's transformer, trained as a language model, and its mistakes:
 //
 //   TransformerEncoder(TransformerEncoderLayer(d_model, heads), layers)    no batch_first, no mask
 //   register_buffer("pe", ...(5000, d_model)), and DDP(model) around it
@@ -59,8 +59,7 @@ Tensor tokens() {
   return from_vector(std::vector<std::int64_t>{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}, {3, 4});
 }
 
-// Returns true if the output at (sample, place) changes when the token at (of_sample, of_place)
-// does.
+// True if the token at (of_sample, of_place) affects the output at (sample, place).
 bool changes(Choices choices, int sample, int place, int of_sample, int of_place) {
   manual_seed(1);
   Transformer model(choices);
@@ -88,7 +87,7 @@ TEST_CASE("the tutorial's transformer attends across the batch, and then to what
 }
 
 TEST_CASE("the tutorial's table of positions is a buffer: DDP sends it in every step") {
-  // Built on this thread, because only one thread may use the default generator.
+  // Only this thread may use the default generator.
   std::vector<std::unique_ptr<Transformer>> models;
   for (int r = 0; r < 2; ++r) models.push_back(std::make_unique<Transformer>(Choices{true, true}));
   const auto sent = test::run_threads<std::vector<double>>(2, [&](comm::ProcessGroup& group) {
@@ -109,8 +108,8 @@ TEST_CASE("the tutorial's table of positions is a buffer: DDP sends it in every 
     }
     return out;
   });
-  // The bytes that rank 0 sends in addition to the gradients: 16 KB of the table, or a few words
-  // that say which rows were used.
+  // Bytes that rank 0 sends in addition to the gradients: 16 KB of the table, or a few words that
+  // say which parameters were used.
   CHECK(sent[0][0] >= kPlaces * kWidth * 4);
   CHECK(sent[0][1] < 100);
 }

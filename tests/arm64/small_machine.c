@@ -1,6 +1,6 @@
 // Preloaded into programs of rooms.sh: pretends that the machine has 1 GiB of memory. Each rank
-// reserves address space of that size for each other rank, and QEMU before 8.0 allocates 6 MiB for
-// every GiB of it and never frees it.
+// reserves as much address space per peer as the machine has memory. QEMU before 8.0 allocates 6
+// MiB per reserved GiB, which it does not free.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <unistd.h>

@@ -1,5 +1,3 @@
-// Tests Autocast: the dtype in which each function computes, nesting, cached casts, gradients in
-// f32, and threads. Also tests f16 and bf16 tensors without it.
 #include "runtime/autograd/autocast.hpp"
 
 #include <cmath>
@@ -30,7 +28,7 @@ Tensor parameter(const Shape& sizes, std::uint64_t seed, DType dtype = DType::f3
 
 std::vector<float> values(const Tensor& t) { return t.to(DType::f32).to_vector<float>(); }
 
-// Returns the largest |a - b| / max(1, |b|), or infinity if there is a NaN.
+// The largest |a - b| / max(1, |b|), or infinity if there is a NaN.
 double distance(const Tensor& a, const Tensor& b) {
   const auto x = values(a), y = values(b);
   if (x.size() != y.size()) return HUGE_VAL;
@@ -147,7 +145,7 @@ TEST_CASE("autocast: a parameter is cast once in a guard, and again when it chan
     CHECK(cast().requires_grad());
     // Activations and tensors that need no gradient are not cached.
     CHECK_FALSE(autocast::lower(x).is_same(autocast::lower(x)));
-    // Two steps in one guard: the first one consumes the cast's graph.
+    // The first of two steps in one guard consumes the cast's graph.
     for (int i = 0; i < 2; ++i) sum(linear(x, w)).backward();
     CHECK(w.grad().dtype() == DType::f32);
   }
@@ -238,7 +236,6 @@ TEST_CASE("to(dtype): differentiable between floating dtypes, and no further", "
   CHECK(x.grad().dtype() == DType::f32);
   CHECK(values(x.grad()) == std::vector<float>(4, 3.0F));
   CHECK_FALSE(to(x, DType::i64).requires_grad());
-  // Accumulates into an existing gradient.
   to(x, DType::bf16).backward(test::on_device(ones({4}, {DType::bf16})));
   CHECK(values(x.grad()) == std::vector<float>(4, 4.0F));
 }
@@ -289,8 +286,8 @@ TEST_CASE("the profiler counts each call once, with the work of its dtype, and c
   CHECK(rows["LinearBackward"].calls == 1);
   CHECK(rows["LinearBackward"].work.flop == 2 * m * k * n + m * n);
   CHECK(rows["ToBackward"].calls == 2);
-  // Without a guard: half operands combined with f32 ones, or passed to functions without a half
-  // kernel.
+  // Without a guard, half operands are combined with f32 operands, or passed to functions without a
+  // half kernel.
   CHECK(only("add", 1, [&] { (void)add(half, wide); }).flop == m * n);
   CHECK(only("mul", 1, [&] { (void)mul(wide, half); }).bytes == 3 * 4 * m * n);
   CHECK(only("max", 2, [&] { (void)max(half); }).flop == m * n);

@@ -1,5 +1,5 @@
-// Activation checkpointing must give the same numbers in the same order with less memory, on the
-// CPU and on a device (RINGSMITH_TEST_DEVICE).
+// Activation checkpointing must give the same numbers as plain training, in the same order, with
+// less memory.
 #include "runtime/autograd/checkpoint.hpp"
 
 #include <string>
@@ -17,7 +17,7 @@ using test::on_device;
 
 namespace {
 
-// Keeps all activations, only the input of each block, or only that of each pair of blocks.
+// Keeps all activations, the input of each block, or the input of each pair of blocks.
 enum class Way { plain, checkpointed, nested };
 
 Tensor random(const Shape& sizes, std::uint64_t seed) {
@@ -32,7 +32,7 @@ struct Net {
   [[nodiscard]] Tensor block(const Tensor& x) const {
     return gelu(dropout(linear(x, w1, b1), 0.5, true)) * linear(tanh(x), w2);
   }
-  // Blocks that share their weights, with a dropout before and after each.
+  // Blocks that share their weights, with a dropout before and after each pair.
   [[nodiscard]] Tensor run(Tensor x, Way way) const {
     const auto one = [this](const Tensor& in) { return block(in); };
     const auto two = [one](const Tensor& in) { return checkpoint(one, checkpoint(one, in)); };
@@ -48,7 +48,8 @@ struct Net {
   }
 };
 
-// All that a training step can observe, as text: values, gradients, order, the next random numbers.
+// All that a training step can observe, as text: values, gradients, their order, and the next
+// random numbers.
 std::string trace_of(Way way) {
   manual_seed(7);
   const Net net;
@@ -91,7 +92,7 @@ TEST_CASE("a checkpointed function gives the same bits, hooks and random numbers
 
 TEST_CASE("checkpoints keep a block's input, and the activations of one block at a time",
           "[on_device]") {
-  // Every block saves kDepth tensors of kSize bytes, the results of its tanh calls.
+  // Every block saves the results of its tanh calls, kDepth tensors of kSize bytes.
   constexpr std::int64_t kElements = 1 << 16;
   constexpr std::size_t kSize = kElements * sizeof(float), kBlocks = 12, kDepth = 6;
   const auto block = [](const Tensor& in) {
@@ -112,7 +113,8 @@ TEST_CASE("checkpoints keep a block's input, and the activations of one block at
     CHECK(held < ((with ? kBlocks : kBlocks * kDepth) + 1) * kSize);
     return stats().peak.value - before;
   };
-  // The peak also contains y's seed, the current gradient, the next one, and .grad.
+  // Backward additionally holds at most y's seed, the current gradient, the next gradient, and
+  // .grad.
   constexpr std::size_t kGradients = 4;
   const std::size_t plain = peak_of(false), with = peak_of(true);
   CHECK(plain >= kBlocks * kDepth * kSize);
@@ -140,7 +142,7 @@ TEST_CASE("one checkpoint of the whole model moves its peak to backward, and low
   };
   const std::size_t plain = peak_of(false), with = peak_of(true);
   CHECK(plain >= kDepth * kSize);
-  CHECK(with >= plain);  // y itself exists twice as well
+  CHECK(with >= plain);  // y itself exists twice
   CHECK(with <= plain + kSize);
 }
 
@@ -205,7 +207,7 @@ TEST_CASE("what a checkpoint will read again must not be written to before") {
   h.detach().fill_(1);
   CHECK_THROWS_WITH(y.backward(), ContainsSubstring("checkpoint: a tensor of shape [4]") &&
                                       ContainsSubstring("modified in place"));
-  // The same holds for a parameter, although none of its results was kept.
+  // A parameter must not be modified either, although the block does not receive it as an argument.
   const Tensor w = full({4}, 2.0).requires_grad_();
   const Tensor z = sum(checkpoint([&](const Tensor& t) { return mul(t, w); }, x));
   w.detach().fill_(5);

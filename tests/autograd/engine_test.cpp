@@ -1,5 +1,4 @@
-// Tests the engine: contributions, order, hooks, targets, a second backward, and deep graphs.
-// Functions are recorded by hand here, so that only the engine is tested.
+// Functions are recorded by hand, so that only the engine is tested.
 #include "runtime/autograd/engine.hpp"
 
 #include <string>
@@ -156,7 +155,7 @@ TEST_CASE("the first gradient goes into the target, later ones are added there",
     REQUIRE(x.grad().data<float>() == bucket.data<float>() + 1);
     REQUIRE(values(bucket) == std::vector<float>{-1, 2 * k, 4 * k, 6 * k, -1});
   }
-  x.set_grad({});  // like zero_grad(set_to_none), drops the old content
+  x.set_grad({});  // drops the old content, like zero_grad(set_to_none)
   times(x, x).backward(ones({3}));
   REQUIRE(values(bucket) == std::vector<float>{-1, 2, 4, 6, -1});
   REQUIRE_THROWS_AS(set_grad_target(x, bucket), UsageError);
@@ -182,7 +181,7 @@ TEST_CASE("a function that writes to the destination itself is not added twice",
   REQUIRE(values(bucket) == std::vector<float>{5, 6});
   direct(w).backward(from_vector<float>({5, 6}));
   REQUIRE(values(bucket) == std::vector<float>{10, 12});
-  // Two contributions: neither may be written directly.
+  // If a leaf gets two contributions in a backward, neither may be written directly to the target.
   w.set_grad({});
   plus(direct(w), direct(w)).backward(from_vector<float>({5, 6}));
   REQUIRE(values(bucket) == std::vector<float>{10, 12});

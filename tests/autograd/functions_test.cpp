@@ -1,5 +1,4 @@
-// Tests element-wise, reducing and shape functions: values for small cases, and slopes in f64
-// (gradcheck), also with strided and broadcast inputs.
+// Values for small cases, and slopes in f64 (gradcheck), also with strided and broadcast inputs.
 #include "runtime/autograd/functions.hpp"
 
 #include <cmath>
@@ -83,8 +82,7 @@ TEST_CASE("slopes at 0, -0, infinities and NaN are PyTorch's", "[functions]") {
     f(x).backward(full({n}, seed, x.options()));
     return x.grad().to_vector<float>();
   };
-  // From the formulas in PyTorch's derivatives.yaml and from the special cases of its pow for these
-  // exponents.
+  // From PyTorch's derivatives.yaml, and the special cases of its pow for these exponents.
   const struct {
     double exponent;
     std::vector<float> slopes;
@@ -243,7 +241,7 @@ TEST_CASE("dropout keeps about 1 - p, scales by 1 / (1 - p), and does nothing in
 }
 
 TEST_CASE("gradients may reuse memory, but never memory that is still needed", "[functions]") {
-  // Every backward here could write to the incoming gradient, but y keeps one of them alive.
+  // Every backward here could overwrite the incoming gradient, but some gradients are still needed.
   const Tensor x = on_device(from_vector<float>({1, -2, 3}));
   x.requires_grad_();
   const Tensor seed = on_device(from_vector<float>({1, 2, 3}));

@@ -1,5 +1,3 @@
-// Tests conv2d, pooling and batch_norm: gradients against f64 slopes, and errors for wrong shapes.
-
 #include <functional>
 #include <string>
 
@@ -83,7 +81,7 @@ TEST_CASE("functions on images accept strided inputs and gradients") {
   const Tensor turned = x.transpose(2, 3).contiguous().transpose(2, 3);
   REQUIRE(!turned.is_contiguous());
   CHECK(conv2d(turned, w, {}).to_vector<double>() == conv2d(x, w, {}).to_vector<double>());
-  // A gradient that is the transpose of another tensor must work like its contiguous copy.
+  // A transposed gradient must work like its contiguous copy.
   const auto gradients = [&](const Tensor& dy) {
     const Tensor in = x.clone(), kernel = w.clone();
     in.requires_grad_();

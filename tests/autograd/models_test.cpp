@@ -1,5 +1,5 @@
-// Tests linear, matmul, softmax, losses, layer_norm, embedding and attention: gradients against
-// slopes in f64, fast f32 gradients against f64, and the errors for wrong inputs.
+// Compares gradients with slopes in f64, and fast f32 gradients with f64 gradients. Also tests
+// errors.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -24,7 +24,6 @@ Tensor indices(const std::vector<std::int64_t>& values, const Shape& sizes) {
   return test::on_device(from_vector(values, sizes));
 }
 
-// One function and its f64 inputs, all of which receive gradients.
 struct Case {
   std::string name;
   std::function<Tensor(const Inputs&)> f;
@@ -139,7 +138,6 @@ std::vector<Case> cases() {
   return c;
 }
 
-// Output and gradients of f with all inputs converted to dtype. The incoming gradient is fixed.
 Inputs run(const Case& c, DType dtype) {
   Inputs inputs, results;
   for (const Tensor& t : c.inputs) inputs.push_back(on_device(t.to(dtype)).requires_grad_());
@@ -264,7 +262,7 @@ TEST_CASE("wrong inputs are errors that name the function and the shapes") {
   CHECK_THROWS_WITH(linear(a, b), ContainsSubstring("linear: x [2, 3] and weight [4, 5]"));
   CHECK_THROWS_WITH(linear(a, zeros({5, 3}), zeros({4})), ContainsSubstring("bias [4]"));
   CHECK_THROWS_WITH(softmax(a, 2), ContainsSubstring("softmax: dimension 2"));
-  // A device reports the error when the host next waits for it.
+  // A device reports the error when the host next waits.
   const auto both = [](const Tensor&) { synchronize(test::device()); };
   CHECK_THROWS_WITH(both(cross_entropy(a, labels)), ContainsSubstring("target 9 of row 1"));
   CHECK_THROWS_WITH(cross_entropy(a, zeros({2})), ContainsSubstring("target (n) of i64"));

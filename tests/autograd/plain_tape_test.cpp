@@ -1,4 +1,4 @@
-// The plain tape compared with the engine, bit for bit: both use the same kernels, and add the
+// Compares the plain tape with the engine bit for bit: both use the same kernels, and add the
 // gradients of a value in the same order.
 #include "runtime/autograd/plain_tape.hpp"
 
@@ -134,7 +134,7 @@ TEST_CASE("plain tape: products have the engine's bits", "[plain_tape]") {
                                    random({n, k}, 4)};
   check_equal(inputs, [](auto& t, const auto& in) {
     const auto y = t.relu(t.add(t.matmul(in[0], in[1]), in[2]));
-    return t.sum(t.mul(t.matmul(y, in[3]), in[0]));  // in[0] is used twice
+    return t.sum(t.mul(t.matmul(y, in[3]), in[0]));
   });
 }
 
@@ -170,7 +170,7 @@ TEST_CASE("plain tape: random graphs have the engine's bits", "[plain_tape]") {
 
 namespace {
 
-// Trains an MLP with one hidden layer on exclusive or; returns its parameters, and all losses.
+// Trains an MLP with one hidden layer on exclusive or. Returns its parameters and all losses.
 template <class Tape>
 std::pair<std::vector<Tensor>, std::vector<float>> train_xor() {
   const Tensor x = from_vector<float>({0, 0, 0, 1, 1, 0, 1, 1}, {4, 2});

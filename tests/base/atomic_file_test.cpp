@@ -109,7 +109,7 @@ TEST_CASE("a link that another user has put into a folder for everybody is not f
   std::ofstream(target) << "old";
   fs::create_symlink(target, link);
   REQUIRE(::chmod(folder.path.c_str(), 01777) == 0);
-  write_atomically(link, "mine");  // this user has put the link there
+  write_atomically(link, "mine");  // this user made the link
   CHECK(slurp(target) == "mine");
   if (::geteuid() != 0) {
     WARN("NOT RUN: only root can make a link that belongs to another user");
@@ -131,7 +131,7 @@ TEST_CASE("names on the way cannot be guessed, and nothing planted there is open
   const Folder folder;
   const std::string file = folder / "file", other = folder / "other";
   std::ofstream(other) << "other";
-  // An earlier version gave the temporary file this name, which can be guessed.
+  // A name that can be guessed must not be used.
   fs::create_symlink(other, file + ".tmp." + std::to_string(::getpid()));
   write_atomically(file, "x");
   CHECK(slurp(other) == "other");

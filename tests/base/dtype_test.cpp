@@ -1,4 +1,3 @@
-// Tests the 16-bit types over all their codes, and the names of dtypes.
 #include "runtime/base/dtype.hpp"
 
 #include <cmath>
@@ -23,8 +22,8 @@ TEMPLATE_TEST_CASE("every 16-bit code survives the way to float and back", "[hal
 }
 
 TEMPLATE_TEST_CASE("rounding to 16 bits is to nearest, ties to even", "[half]", f16, bf16) {
-  // Between two neighbouring codes, values below the middle are rounded down, values above it are
-  // rounded up, and the middle is rounded to even.
+  // Values below the middle of two neighbouring codes are rounded down, values above it up, and the
+  // middle to even.
   const std::uint32_t limit = std::is_same_v<TestType, f16> ? 0x7bff : 0x7f7f;
   for (std::uint32_t code = 0; code < limit; ++code) {
     TestType lo, hi;

@@ -1,4 +1,3 @@
-// Tests numbers at the limits of their types, and the last line that a program prints.
 #include <cerrno>
 #include <chrono>
 #include <cstdio>

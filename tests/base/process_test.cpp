@@ -1,4 +1,3 @@
-// Tests the functions that read the kernel's information about this process.
 #include "runtime/base/process.hpp"
 
 #include <cerrno>

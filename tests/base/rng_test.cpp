@@ -12,8 +12,7 @@ using namespace ringsmith;
 
 namespace {
 
-// Returns FNV-1a over the bytes of each value, so that one number represents hundreds of exact
-// values.
+// FNV-1a over the bytes of each value: one number for hundreds of exact values.
 template <class T>
 std::uint64_t hash_of(std::span<const T> values) {
   std::uint64_t h = 0xcbf29ce484222325ULL;
@@ -54,10 +53,10 @@ TEST_CASE("randperm is PyTorch's, index for index") {
 
 TEST_CASE("one stream of mixed draws keeps PyTorch's order of words") {
   Generator g(7);
-  // The third short draw leaves half a pair, which the next short draw must use first.
+  // The third draw leaves half a pair, which the next one must use first.
   CHECK(normals(3, g) == std::vector<float>{-0x1.2ca2e8p-3F, 0x1.92811cp-1F, 0x1.e4c5cep-1F});
   CHECK(normals(2, g) == std::vector<float>{-0x1.1d45a6p+0F, 0x1.b0d7a0p+0F});
-  // 17 normals are one block of 16, and then the last 16 once more.
+  // For 17 normals, a block of 16 is drawn, and the last 16 are drawn again.
   const std::vector<float> block = normals(17, g);
   CHECK(block.front() == 0x1.380ce8p-1F);
   CHECK(block[7] == 0x1.263018p+1F);
@@ -107,7 +106,7 @@ TEST_CASE("a generator restored from its state goes on exactly as the saved one"
   CHECK(normals(3, restored) == pending);
   for (const std::string& bad : {std::string(), std::string("1 2 3"), state + " 7"})
     CHECK_THROWS_AS(restored.set_state(bad), UsageError);
-  CHECK(restored.state() == g.state());  // a refused state changes nothing
+  CHECK(restored.state() == g.state());
 }
 
 TEST_CASE("the process's random state comes back: the generator's and every device's counters") {
@@ -129,7 +128,7 @@ TEST_CASE("the process's random state comes back: the generator's and every devi
   for (const std::string& bad : {std::string(), generator, generator + ";", generator + "; 5 0",
                                  generator + "; 5 x 1", state + "; 1", std::string("1 2; 5")})
     CHECK_THROWS_AS(set_rng_state(bad), UsageError);
-  CHECK(get_rng_state() == now);  // a refused state changes nothing
+  CHECK(get_rng_state() == now);
   manual_seed(Generator::kDefaultSeed);
 }
 

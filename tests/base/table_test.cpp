@@ -1,4 +1,3 @@
-// Tests the tables that are printed for users.
 #include "runtime/base/table.hpp"
 
 #include "runtime/base/error.hpp"

@@ -1,4 +1,3 @@
-// Tests the events that the tracer records and drops, and its cost while it is off.
 #include "runtime/base/tracer.hpp"
 
 #include <malloc.h>
@@ -10,7 +9,7 @@ using namespace ringsmith;
 using trace::Category;
 
 namespace {
-struct On {  // the tracer is process-wide, so each test enables it for itself, with empty rings
+struct On {  // the tracer is process-wide, so each test enables it with empty rings
   On() {
     (void)trace::drain();
     trace::enable(true);
@@ -116,7 +115,7 @@ TEST_CASE("threads that come and go leave nothing behind, traced or not", "[trac
     some();
     const std::size_t names = trace::thread_names().size(), before = in_use();
     for (int i = 0; i < 20; ++i) some();
-    CHECK(in_use() <= before + 65536);  // one ring would have 390 KiB
+    CHECK(in_use() <= before + 65536);  // one ring is 390 KiB
     CHECK(trace::thread_names().size() == names);
     trace::enable(false);
   }

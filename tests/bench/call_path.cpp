@@ -1,5 +1,5 @@
-// One all_reduce on the default path, and nothing else, for call_path.py. Compiled for coverage, it
-// resets the counters when group and schedule are ready, and dumps them after the call.
+// One all_reduce on the default path, for call_path.py. Compiled for coverage: it resets the
+// counters after the warm-up, and dumps them after the call.
 #include <cstdlib>
 
 #include "runtime/comm/process_group.hpp"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """call_path.py: the files and functions that one all_reduce between two processes executes, from
-ProcessGroup::all_reduce to the kernel that adds, after start-up. Uses a coverage build (a few
-minutes).
+ProcessGroup::all_reduce to the kernel that adds, after start-up. Fails if they are more files, or
+in more folders, than the limits below. Uses a coverage build (a few minutes).
 
   call_path.py [--build build/coverage] [--bytes 1048576]
 """
@@ -11,9 +11,11 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+MOST_FILES, MOST_FOLDERS = 19, 14  # lower these when the path gets shorter
 
 
 def main():
@@ -46,7 +48,12 @@ def main():
         lines = (ROOT / path).read_text().count("\n")
         total += lines
         print(f"{lines:5} {len(functions[path]):3} functions  {path}")
-    print(f"{len(functions)} files, {total} lines, {sum(map(len, functions.values()))} functions")
+    folders = len({os.path.dirname(path) for path in functions})
+    print(f"{len(functions)} files in {folders} folders, {total} lines, {sum(map(len, functions.values()))} functions")
+    if not functions:
+        sys.exit("call_path.py: gcov has found no function of the path; is it g++'s own gcov?")
+    if len(functions) > MOST_FILES or folders > MOST_FOLDERS:
+        sys.exit(f"call_path.py: an all_reduce may execute {MOST_FILES} files in {MOST_FOLDERS} folders at most")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 // The first process of the emulated machine: runs /test with the words of /arguments, reports how
 // it ended, and powers the machine off.
 //
-// Its threads run under SCHED_FIFO, so that none preempts another: Bochs 3.0 does not make Linux
-// notice the first use of tiles (XFD), so Linux does not save them when it switches threads.
+// Its threads run under SCHED_FIFO, so that none preempts another. Under Bochs 3.0, Linux does not
+// notice the first use of tiles (XFD), and does not save them when it switches threads.
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -41,7 +41,7 @@ void spill(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// Returns a snapshot in which every number identifies the step.
+// Returns a snapshot in which every number is the step, so that check_is_of_step() can verify it.
 Snapshot of_step(std::int64_t step) {
   const auto value = static_cast<double>(step);
   return {step,
@@ -191,7 +191,7 @@ TEST_CASE("so many stay as were asked for: the newest that can be used") {
     }
     CHECK(steps_in(folder.path) == Steps{30, 31});
   }
-  // A truncated and a damaged checkpoint do not count, and are removed with the next one.
+  // Truncated and damaged checkpoints do not count, and the next save removes them.
   write_snapshot(folder / snapshot_name(40), of_step(40));
   fs::remove(folder / "step-000040/manifest.json");
   write_snapshot(folder / snapshot_name(50), of_step(50));
@@ -304,14 +304,13 @@ TEST_CASE("a folder that is gone, or may not be written to, is named") {
   manager.save(of_step(1));
   CHECK_THROWS_WITH(manager.wait(), ContainsSubstring(folder / "run/step-000001") &&
                                         ContainsSubstring("No such file"));
-  // Removes the owner's write permission, too, because the owner may be the user who runs this
-  // test.
+  // Denies writing to the owner, too, because the owner may be the user that runs this test.
   fs::permissions(folder.path / "moved/lock", fs::perms(0444));
   fs::permissions(folder.path / "moved", fs::perms(0555));
   fs::permissions(folder.path, fs::perms(0755));
   const pid_t child = fork();
   REQUIRE(child >= 0);
-  if (child == 0) {  // root may write everywhere, so the child gives up its rights
+  if (child == 0) {  // root may write everywhere
     if (geteuid() == 0 && setuid(65534) != 0) _exit(2);
     try {
       const CheckpointManager refused(folder / "moved");
@@ -421,7 +420,7 @@ TEST_CASE("a checkpoint that is a link to a folder: of it only the link is remov
   manager.wait();
   CHECK_FALSE(fs::is_symlink(link));
   check_is_of_step(read_snapshot(far));
-  fs::create_directory_symlink(far, folder / snapshot_name(3));  // at the path of the next one
+  fs::create_directory_symlink(far, folder / snapshot_name(3));  // the next checkpoint's path
   manager.save(of_step(3));
   manager.wait();
   check_is_of_step(read_snapshot(folder / snapshot_name(3)));

@@ -1,4 +1,3 @@
-// Tests round trips, a comparison with an independent reader, and files that must be refused.
 #include "runtime/checkpoint/safetensors.hpp"
 
 #include <algorithm>
@@ -53,7 +52,7 @@ void spill(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// Returns a file with this header and this number of data bytes.
+// A file with this header and `data` bytes of data.
 std::string with_header(const std::string& header, std::size_t data) {
   const std::uint64_t n = header.size();
   std::string out(sizeof n, '\0');
@@ -99,7 +98,7 @@ TEST_CASE("every dtype, shape and bit pattern survives the round trip, metadata 
     CHECK(back.sizes() == tensor.sizes());
     CHECK(raw(back) == raw(tensor));
   }
-  CHECK(folder.files() == 1);  // no temporary file is left
+  CHECK(folder.files() == 1);
 
   const Tensor matrix = sample().at("layers.0.weight");
   save_safetensors(path, {{"t", matrix.transpose(0, 1)}});  // strided, but written row-major
@@ -256,7 +255,7 @@ TEST_CASE("a full disk is no mistake of the user's, and loses nothing") {
   };
   {
     const testing::TinyFiles full_disk(100);
-    CHECK(code_of(path) == ExitCode::internal);  // 1 in the programs' --help
+    CHECK(code_of(path) == ExitCode::internal);
   }
   CHECK(code_of(folder.file("no/such/folder")) == ExitCode::usage);
   CHECK(slurp(path) == before);
@@ -266,7 +265,7 @@ TEST_CASE("a full disk is no mistake of the user's, and loses nothing") {
 TEST_CASE("a header of very many tensors is read in time that grows with their number") {
   const Folder folder;
   const std::string path = folder.file("many.safetensors");
-  constexpr int kMany = 100'000;  // would take half an hour if each were compared with all others
+  constexpr int kMany = 100'000;  // would take half an hour if all pairs were compared
   std::string header = "{";
   for (int i = 0; i < kMany; ++i)
     header += (i > 0 ? ",\"" : "\"") + std::to_string(i) +

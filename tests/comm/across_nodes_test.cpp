@@ -1,6 +1,5 @@
-// Tests the schedules for many ranks and several nodes: the order in which sums are added, the
-// bytes sent between nodes, and that splitting messages of several chunks does not change the
-// result.
+// Tests the schedules for many ranks and several nodes: the order of their sums, the bytes between
+// nodes, and that splitting messages of several chunks does not change the result.
 #include <algorithm>
 
 #include "runtime/analysis/checker.hpp"
@@ -20,7 +19,7 @@ using namespace ringsmith::comm::testing;
 
 namespace {
 
-// Requires that every rank has value(chunk, i), the documented sum of element i, bit for bit.
+// Every rank must have value(chunk, i), the documented sum of element i, bit for bit.
 template <class Documented>
 void require_sums(const Schedule& schedule, const Buffers& x, Documented value) {
   for (const Schedule& form : {schedule, one_chunk_steps(schedule)}) {
@@ -37,7 +36,7 @@ void require_sums(const Schedule& schedule, const Buffers& x, Documented value) 
   }
 }
 
-// Returns the sum by the definition in halving.hpp, computed without ranges or the bits of a range.
+// The sum as defined in halving.hpp, computed recursively.
 float halved(const Buffers& x, std::size_t i, int rank, int distance, int p) {
   if (distance == p) {
     const float own = x[at(rank)][i];
@@ -60,7 +59,7 @@ int root_of(int world, int tree) {
   return kNobody;
 }
 
-// Returns the sum of a node for part l, as defined in hierarchical.hpp.
+// The sum of a node for part l, as defined in hierarchical.hpp.
 float node_sum(const Buffers& x, std::size_t i, const std::vector<int>& node, std::size_t l,
                std::size_t m) {
   const auto folded = [&](std::size_t local) {
@@ -121,7 +120,7 @@ TEST_CASE("the two trees span all ranks, and hardly anybody is inner in both", "
           }
         int hops = 0;
         for (int up = rank; up != kNobody; up = double_tree_node(world, up, tree).parent) ++hops;
-        // The tree is at most one level deeper than a complete binary tree.
+        // At most one level deeper than a complete binary tree.
         CHECK((1 << (hops - 1)) <= 2 * world);
       }
       CHECK(roots == 1);
@@ -185,7 +184,7 @@ TEST_CASE("larger worlds and pipelines are proved, whole and taken apart", "[che
   for (const Schedule& schedule : schedules)
     for (Schedule form : {schedule, one_chunk_steps(schedule)}) {
       if (form.steps != schedule.steps)
-        form.algorithm = Algorithm::own;  // no cost is promised for other steps
+        form.algorithm = Algorithm::own;  // no cost is promised for split steps
       std::vector<LinkModel> wires{{1, false}, {2, false}, {8, false}};
       if (schedule.algorithm != Algorithm::double_tree) wires.push_back({0, true});
       const auto findings = check(form, {wires});

@@ -1,4 +1,3 @@
-// Every built-in schedule, in every small shape.
 #pragma once
 
 #include "runtime/comm/schedule/schedule.hpp"
@@ -6,8 +5,8 @@
 
 namespace ringsmith::comm::testing {
 
-// Returns ways to place ranks on nodes: unspecified; blocks of k ranks, with a smaller last node;
-// and round-robin.
+// Returns placements of ranks on nodes: unspecified, blocks of k ranks (the last one may be
+// smaller), and round-robin.
 inline std::vector<std::vector<int>> shapes_of_nodes(int world) {
   std::vector<std::vector<int>> shapes{{}};
   for (int k = 1; k < world; ++k) {
@@ -19,9 +18,9 @@ inline std::vector<std::vector<int>> shapes_of_nodes(int world) {
   return shapes;
 }
 
-// Calls f(schedule) for every built-in schedule: every world up to 8, every root, and every count
-// from 0 to 3 world + 1 (for all_to_all, only multiples of the world). Hierarchical schedules are
-// also built for every shape of nodes.
+// Calls f(schedule) for every built-in schedule with every world up to 8, every root and every
+// count up to 3 world + 1 (for all_to_all, multiples of the world). Hierarchical schedules are
+// built for every placement.
 template <class F>
 void for_each_built_in(F f) {
   for (int world = 1; world <= 8; ++world)

@@ -1,4 +1,3 @@
-// Tests CRC32C with published check values, and compares each implementation with the table.
 #include "runtime/comm/transport/tcp/crc32c.hpp"
 
 #include <algorithm>
@@ -64,8 +63,8 @@ TEST_CASE("every way to compute CRC32C gives the table's, at any length and addr
   };
   for (std::size_t at = 0; at < 16; ++at)
     for (std::size_t size = 0; size <= 300; ++size) compare(Bytes(bytes).subspan(at, size), 0);
-  // Sizes around the boundaries of the loops: 384 and 3072 bytes for three streams; 256 bytes, from
-  // 512 bytes on, for AVX-512.
+  // Sizes around the loops' boundaries. Three streams: blocks of 384 and 3072 bytes. AVX-512:
+  // blocks of 256 bytes, from 512 bytes on.
   for (const std::size_t middle : {512, 768, 1024, 3072, 3456, 6144, 1 << 16, 188 << 10})
     for (std::size_t size = middle - 66; size <= middle + 66; ++size)
       compare(Bytes(bytes).subspan(size % 16, size), static_cast<std::uint32_t>(size));

@@ -1,5 +1,4 @@
-// Bits flip between two ranks connected by TCP, e.g. in the memory of an adapter, a switch or a
-// host, where TCP's checksum does not protect them.
+// Bits flip between two ranks, e.g. in an adapter, where TCP's checksum does not protect them.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -37,9 +36,9 @@ void flip(Traffic& stream, std::size_t bit) {
   stream[bit / 8] ^= static_cast<std::byte>(1U << bit % 8);
 }
 
-// ---- frames, one after the other ----
+// ---- one Sender and one Receiver, without ranks ----
 
-// Returns the stream of `data`, sent to `offset`, followed by a counter at 0 with the value 7.
+// Returns the bytes that send `data` to `offset`, and the value 7 to the counter at 0.
 Traffic frames_of(std::span<const std::byte> data, std::size_t offset, bool checksum) {
   tcp::Sender sender(checksum);
   sender.write(offset, data.data(), data.size());
@@ -67,7 +66,6 @@ struct Received {
   }
 };
 
-// Feeds the stream to a receiver in pieces of random lengths.
 Received receive(const Traffic& stream, std::size_t words, bool checksum, std::uint32_t seed) {
   std::mt19937 random(seed);
   int ends[2] = {-1, -1};
@@ -81,7 +79,7 @@ Received receive(const Traffic& stream, std::size_t words, bool checksum, std::u
     r.trouble = receiver.take(out.get());
     at += size;
   }
-  // After an error, the receiver accepts nothing more.
+  // After an error, every call of take() must return that error.
   if (!r.trouble.empty()) CHECK(receiver.take(out.get()) == r.trouble);
   r.damaged = receiver.damaged();
   return r;
@@ -89,17 +87,15 @@ Received receive(const Traffic& stream, std::size_t words, bool checksum, std::u
 
 // ---- ranks ----
 
-// A proxy between the last rank, which connects, and rank 0, which listens. It forwards all bytes,
-// but flips one bit.
+// A proxy between the last rank, which connects, and rank 0, which listens. It flips one bit.
 class Meddler {
  public:
-  // Flips the lowest bit of byte `byte` of the stream to or from the listener.
+  // Flips the lowest bit of byte `byte` in one direction.
   Meddler(bool to_listener, std::uint64_t byte) : to_listener_(to_listener), byte_(byte) {}
   ~Meddler() { stop(); }
   Meddler(const Meddler&) = delete;
   Meddler& operator=(const Meddler&) = delete;
 
-  // Returns the listener's record, with the proxy's port instead, for the rank that connects.
   std::string through(const std::string& record) {
     std::istringstream in(record);
     std::string words, more;
@@ -110,7 +106,7 @@ class Meddler {
     return target_.host + ' ' + std::to_string(listener_.port) +
            record.substr(record.find(' ', record.find(' ') + 1));
   }
-  // Returns the number of bytes forwarded. Valid when the ranks have ended.
+  // Number of bytes forwarded. Call it when the ranks have ended.
   [[nodiscard]] std::uint64_t carried(bool to_listener) {
     stop();
     return ways_[to_listener ? 0 : 1].carried;
@@ -152,7 +148,6 @@ class Meddler {
     }
   }
 
-  // Returns true if any bytes were moved.
   bool step(Way& way, bool meddles) {
     if (!way.open) return false;
     if (way.pending.empty()) {
@@ -201,11 +196,10 @@ class MeddledBootstrap : public ThreadBootstrap {
 struct NamedCall {
   std::string name;
   Algorithm algorithm = Algorithm::automatic;
-  // n: elements for or from each rank. in and out hold n elements per rank of the world.
+  // n: elements for or from each rank. in and out hold n elements per rank.
   std::function<void(ProcessGroup&, std::span<float> in, std::span<float> out, std::size_t n)> call;
 };
 
-// Returns every collective, and point-to-point messages.
 std::vector<NamedCall> all_calls() {
   using Floats = std::span<float>;
   std::vector<NamedCall> calls;
@@ -258,7 +252,6 @@ struct Outcome {
   std::string error;
 };
 
-// Runs the call kRounds times on every rank, through the proxy.
 std::vector<Outcome> run_meddled(int world, const NamedCall& named, std::size_t n, Meddler& meddler,
                                  bool checksum) {
   const auto rendezvous = std::make_shared<ThreadRendezvous>(world);
@@ -322,7 +315,7 @@ TEST_CASE("a bit that changes is noticed wherever it is, before anything of it i
       const Received r = receive(changed, words, true, static_cast<std::uint32_t>(bit));
       missed += r.damaged && r.trouble.find(kReason) == 0 ? 0 : 1;
       published += r.counter() == 0 ? 0 : 1;
-      // Only a large frame's bytes are written in place before the checksum is compared.
+      // Only large frames are written before their checksum is compared.
       const bool in_header = bit < 8 * kHeader, in_bytes = bit < 8 * (kHeader + size);
       if (in_header || (in_bytes && size <= 2048)) written += r.untouched() ? 0 : 1;
     }
@@ -353,8 +346,8 @@ TEST_CASE("a bit that the network changes ends every call on all ranks, with the
         const std::vector<Outcome> right = run_meddled(world, named, n, watches, true);
         for (const Outcome& outcome : right) REQUIRE(outcome.error.empty());
         for (const bool to_listener : {true, false}) {
-          // Chooses either the first byte after the greeting, if there is one, or a byte of the
-          // second or third round.
+          // Flips a bit of the first byte, or of a byte in the middle. The greeting, which only the
+          // connecting rank sends, is not counted.
           const std::uint64_t begin = to_listener ? kGreeting : 0;
           const std::uint64_t end = watches.carried(to_listener);
           const std::uint64_t byte = ++number % 2 == 0 ? begin : begin + (end - begin) / 2;
@@ -380,7 +373,7 @@ TEST_CASE("without checksums a rank computes with a bit that the network has cha
   constexpr std::size_t kCount = 300'007;
   Meddler watches(false, kNever);
   const std::vector<Outcome> right = run_meddled(2, *gather, kCount, watches, false);
-  // Flips a bit in the last round, because each round overwrites the results of the previous one.
+  // A bit of the last round, because each round overwrites the results of the previous one.
   Meddler meddler(false, watches.carried(false) - kCount * sizeof(float) / 2);
   const std::vector<Outcome> got = run_meddled(2, *gather, kCount, meddler, false);
   CHECK((got[0].error + got[1].error).empty());

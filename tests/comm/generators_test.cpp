@@ -1,5 +1,4 @@
-// Compares the generators with the serial answer, and every sum bit for bit with its documented
-// expression. For the values used, another order gives other bits.
+// Every sum must equal its documented expression bit for bit. Another order would give other bits.
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/direct.hpp"
 #include "runtime/comm/schedule/ring.hpp"
@@ -21,7 +20,7 @@ float walk(const Buffers& x, std::size_t i, int first, int direction) {
   return sum;
 }
 
-// Sums neighbours first, then neighbouring pairs: y[lo..lo+width), where y is numbered from root.
+// Adds neighbours, then neighbouring pairs, etc.: y[lo..lo+width), where y is numbered from root.
 float pairwise(const Buffers& x, std::size_t i, int root, int lo, int width) {
   const int world = static_cast<int>(x.size());
   if (width == 1) return x[at(wrap(root + lo, world))][i];
@@ -32,7 +31,6 @@ float pairwise(const Buffers& x, std::size_t i, int root, int lo, int width) {
 
 bool same_bits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
-// Checks every element of every chunk on the ranks where it is promised.
 template <class Expected>
 void require_sums(const Schedule& schedule, const Buffers& inputs, Expected expected) {
   const Buffers result = execute(schedule, inputs);
@@ -139,10 +137,10 @@ TEST_CASE("all_to_all may run in place: no part is overwritten before it was sen
 }
 
 TEST_CASE("gloo's chunks follow its byte arithmetic", "[schedule]") {
-  // 10 floats on 4 ranks make 8 segments of 5 bytes, rounded up to 8 bytes. A chunk has two of
-  // them.
+  // 10 floats on 4 ranks make 8 segments of 5 bytes, rounded up to 8 bytes. A chunk has two
+  // segments.
   REQUIRE(gloo_chunks(4, 10, 4) == std::vector<Chunk>{{0, 4}, {4, 4}, {8, 2}, {10, 0}});
-  // 10 MiB + 4 bytes on 3 ranks make 11 segments, rounded up to 12.
+  // 10 MiB + 4 bytes on 3 ranks make 11 segments, rounded up to 12 segments.
   const std::size_t count = (10 << 20) / 4 + 1, segment = (count * 4 + 11) / 12 / 4 + 1;
   const auto chunks = gloo_chunks(3, count, 4);
   REQUIRE(chunks[0] == Chunk{0, 4 * segment});

@@ -1,5 +1,4 @@
-// Tests the process group with ranks as threads: every executor, the queue of asynchronous
-// operations, and communication memory. A run under ThreadSanitizer checks the memory ordering.
+// Tests the process group with ranks as threads, under ThreadSanitizer, too.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -75,8 +74,7 @@ TEST_CASE("threads as ranks: own memory on one rank and user memory on another s
 }
 
 TEST_CASE("threads as ranks: asynchronous operations run in the order of their calls", "[group]") {
-  // The input of each call is the result of the previous one, so another order gives another
-  // number.
+  // Each call reads the previous one's result, so another order gives another number.
   const auto results = run_threads<float>(3, [](ProcessGroup& g) {
     std::vector<float> x(1000, 1.0F);
     std::vector<WorkPtr> works;
@@ -84,7 +82,7 @@ TEST_CASE("threads as ranks: asynchronous operations run in the order of their c
       works.push_back(g.all_reduce_async(std::span(x), std::span(x), ReduceOp::avg));
       works.push_back(g.all_reduce_async(std::span(x), std::span(x), ReduceOp::max));
     }
-    g.all_reduce(std::span(x));  // a blocking call is queued after them
+    g.all_reduce(std::span(x));  // a blocking call is queued after the asynchronous calls
     for (std::size_t i = works.size(); i-- > 0;) works[i]->wait();
     bool done = true;
     for (const auto& work : works) done = done && work->is_completed();
@@ -120,7 +118,7 @@ TEST_CASE("threads as ranks: an error in a call whose handle was dropped is said
     (void)g.all_reduce_async(std::span(data), std::span(data), ReduceOp::sum);
     (void)g.all_reduce_async(std::span(more), std::span(more), ReduceOp::sum);
     try {
-      g.barrier();  // the dropped operations are complete; the barrier throws their error
+      g.barrier();  // throws the dropped operations' error
     } catch (const CommError&) {
       return 1;
     }
@@ -208,7 +206,7 @@ TEST_CASE("a timeout of milliseconds::max(), or of centuries, is no limit; 0 and
       const auto sums = run_threads<float>(
           2,
           [](ProcessGroup& g) {
-            // Rank 1 is so late that the others check the clock.
+            // Rank 1 is so late that rank 0 checks the clock.
             if (g.rank() == 1) std::this_thread::sleep_for(milliseconds(300));
             std::vector<float> x(1000, 1.0F);
             g.all_reduce(std::span(x));
@@ -251,5 +249,5 @@ TEST_CASE("groups that come and go leave nothing behind", "[group]") {
     const std::ptrdiff_t before = groups(50);
     return groups(300) - before;
   });
-  CHECK(grown[0] < 16 * 1024);  // a former leak: 390 KiB in every third group, 0.2 KiB in others
+  CHECK(grown[0] < 16 * 1024);  // a leak of 0.2 KiB per group would add 60 KiB
 }

@@ -1,5 +1,3 @@
-// A schedule from a file is read back as written, its errors are reported by line, and it runs
-// instead of the ring's.
 #include "runtime/analysis/checker.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/own.hpp"
@@ -68,7 +66,7 @@ TEST_CASE("an own ring runs in place of the built-in one, for worlds of its size
   CHECK(check(now).empty());
   CHECK(make_schedule(Collective::all_reduce, Algorithm::ring, 2, 100).steps ==
         ring_all_reduce(2, 100).steps);
-  use_as_ring(ring_all_reduce(4, 8));  // a schedule for another world leaves the first one in use
+  use_as_ring(ring_all_reduce(4, 8));  // for another world, so the first one remains in use
   CHECK(make_schedule(Collective::all_reduce, Algorithm::ring, 3, 100).steps == left.steps);
   CHECK(make_schedule(Collective::reduce_scatter, Algorithm::ring, 3, 100).steps ==
         ring_reduce_scatter(3, 100).steps);

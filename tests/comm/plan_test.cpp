@@ -1,5 +1,4 @@
-// Tests plans and mappings: the properties that merging must preserve, and the schedules that the
-// direct engine must refuse.
+// Tests what merging must preserve, and which schedules the direct engine must refuse.
 #include <numeric>
 
 #include "runtime/base/error.hpp"
@@ -24,7 +23,6 @@ std::size_t messages(const std::vector<Plan>& plans) {
   return n;
 }
 
-// Returns the chunks that a plan sends to a peer, or receives from it, in order.
 std::vector<int> chunks_of(const Plan& plan, int peer, bool sends) {
   std::vector<int> chunks;
   for (const Move& move : plan) {
@@ -68,7 +66,6 @@ TEST_CASE("a two-shot is one sum and its pushes: nothing is read twice or stored
       CHECK(move.keep);
     }
   CHECK(sums == 1);
-  // When mapped, one pass reads from all ranks and stores to all ranks.
   const auto mappings = make_mappings(schedule, make_plans(schedule), Placement::in_place);
   REQUIRE(mappings.has_value());
   std::size_t passes = 0;
@@ -162,7 +159,7 @@ TEST_CASE("with staging for every chunk, everything that ships runs directly bet
 namespace {
 
 // Returns true if all ranks finish with this number of slots per connection. Every rank runs its
-// plan `slices` times, because the slices of a message follow each other on a lane.
+// plan once per slice.
 bool finishes(const std::vector<Plan>& plans, std::size_t slots, std::size_t slices) {
   const std::size_t world = plans.size();
   std::vector<std::size_t> done(world, 0), waiting(world * world, 0);  // [from * world + to]

@@ -1,6 +1,5 @@
-// The slow, obvious executor of a schedule: all ranks in one loop, one float per element, unbounded
-// queues. It has no slots, threads or sockets, and is the oracle for the executors that do. It
-// sends a message of several chunks as a whole.
+// The oracle for the executors: all ranks in one loop, one float per element, unbounded queues, no
+// slots, threads or sockets. It sends a message of several chunks as a whole.
 #pragma once
 
 #include <cmath>
@@ -18,7 +17,6 @@ namespace ringsmith::comm::testing {
 
 using Buffers = std::vector<std::vector<float>>;  // [rank][element]
 
-// Returns values whose sums depend on the order of the additions.
 inline Buffers wide_range_inputs(int world, std::size_t count) {
   std::mt19937 engine(static_cast<unsigned>(world) * 1000 + static_cast<unsigned>(count));
   std::uniform_real_distribution<float> mantissa(-1.0f, 1.0f);
@@ -29,7 +27,7 @@ inline Buffers wide_range_inputs(int world, std::size_t count) {
   return inputs;
 }
 
-// Runs every rank's steps until no rank can continue; throws if a rank is then still waiting.
+// Runs every rank's steps. Throws if a rank cannot finish.
 inline Buffers execute(const Schedule& schedule, const Buffers& inputs) {
   const auto world = static_cast<std::size_t>(schedule.world);
   Buffers work = inputs;

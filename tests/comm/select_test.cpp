@@ -1,6 +1,5 @@
-// How calls run: choose() compared with choices recorded when seven functions of five files still
-// made them (dispatcher, schedule cache, group, stream engine, kernel engine). A changed row is a
-// changed order of sums: change a line here only on purpose.
+// Compares choose() with recorded choices. A different choice may add in a different order, so
+// update a row only if that is intended.
 #include "runtime/comm/schedule/select.hpp"
 
 #include <set>
@@ -35,7 +34,7 @@ struct Recorded {
   std::size_t bytes;  // of the buffer that has the same length on all ranks
   int world;
   Algorithm schedule;
-  Executor none, some, all;  // by the sharing of the buffers
+  Executor none, some, all;  // if none, some or all of the buffers are shared
 };
 
 void require_recorded(Route route, std::initializer_list<Recorded> list) {
@@ -87,7 +86,7 @@ TEST_CASE("choices for host memory, over every transport", "[select]") {
        {C::all_reduce, A::plain_ring, 4, 2, A::ring, X::plain_ring, X::plain_ring, X::plain_ring},
        {C::all_reduce, A::plain_ring, kMiB, 3, A::ring, X::plain_ring, X::plain_ring,
         X::plain_ring},
-       // The limit is that of one part.
+       // If the data has one part per rank, the small-message limit applies to a single part.
        {C::reduce_scatter, A::automatic, k8, 2, A::direct, small, slots, mapped},
        {C::reduce_scatter, A::automatic, k16, 8, A::direct, small, small, small},
        {C::reduce_scatter, A::automatic, k16 + 4, 8, A::direct, slots, slots, mapped},
@@ -153,7 +152,7 @@ TEST_CASE("choices for GPUs under the kernel engine", "[select]") {
                     {C::all_reduce, A::plain_ring, 4, 2, A::ring, far, far, near},
                     {C::all_reduce, A::tree, 4, 2, A::tree, far, far, near},
                     {C::all_reduce, A::hierarchical, kMiB, 4, A::hierarchical, far, far, near},
-                    // Packets: the limit is that of all parts together.
+                    // Packets: all parts together are compared with the limit.
                     {C::reduce_scatter, A::automatic, k16, 2, A::ring, packets, packets, packets},
                     {C::reduce_scatter, A::automatic, k16 + 4, 2, A::ring, slots, slots, slots},
                     {C::reduce_scatter, A::ring, k8, 4, A::ring, packets, packets, packets},

@@ -1,6 +1,5 @@
-// Tests groups of some ranks, with ranks as threads, so that ThreadSanitizer and a debugger see all
-// of them. Also tests the messages when a member does not arrive. tests/multi tests the
-// collectives.
+// Tests groups of some ranks. The ranks are threads, so that ThreadSanitizer and a debugger see all
+// of them. tests/multi tests the collectives.
 #include <atomic>
 
 #include "runtime/base/error.hpp"
@@ -111,7 +110,7 @@ TEST_CASE("several nodes and shared memory alone do not go together", "[group][g
 }
 
 TEST_CASE("a size picks its algorithm, until another one is set", "[group]") {
-  // The last bits reveal the order of the additions, which must be the requested algorithm's.
+  // The last bits reveal the order of the additions.
   const auto results = run_threads<int>(4, [](ProcessGroup& g) {
     const auto sum = [&](std::size_t n) {
       std::vector<float> x(n);

@@ -1,5 +1,3 @@
-// Tests the TCP wire: frames through sockets that accept and deliver any number of bytes, strangers
-// that connect, and groups whose ranks use this wire.
 #include <arpa/inet.h>
 #include <atomic>
 #include <chrono>
@@ -40,7 +38,7 @@ std::uint64_t counter_at(const std::vector<std::uint64_t>& mirror, std::size_t w
   return mirror[word];
 }
 
-// Moves at most n bytes from one socket to another, as a network may split a stream.
+// Moves at most n bytes between sockets, as a network may split a stream.
 void trickle(int from, int to, std::size_t n) {
   std::vector<std::byte> bytes(n);
   const ssize_t got = recv(from, bytes.data(), n, MSG_DONTWAIT);
@@ -54,7 +52,7 @@ GroupOptions over_tcp(int sockets = 1) {
   return options;
 }
 
-// Connects to every rank's listener as a stranger, after each exchange of the bootstrap.
+// After each exchange of the bootstrap, connects to every rank's listener as strangers.
 class WithStrangers : public ThreadBootstrap {
  public:
   using ThreadBootstrap::ThreadBootstrap;
@@ -66,7 +64,6 @@ class WithStrangers : public ThreadBootstrap {
   [[nodiscard]] std::size_t visits() const { return strangers_.size(); }
 
  private:
-  // Acts as strangers that are silent, send garbage, or greet with a wrong word.
   void visit(const std::string& record) {
     std::istringstream in(record);
     tcp::Address address;
@@ -267,8 +264,8 @@ TEST_CASE("a collective over TCP gives the bits of shared memory", "[tcp]") {
 }
 
 TEST_CASE("signals that interrupt a connection in the making do not end it", "[tcp]") {
-  // One caller fills the queue of one. The kernel then drops the next caller's packets, so that
-  // this caller waits until there is room.
+  // One caller fills the listener's queue. The kernel drops the next caller's packets, so that
+  // caller waits for room.
   const Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in place{};
   place.sin_family = AF_INET;
@@ -280,7 +277,7 @@ TEST_CASE("signals that interrupt a connection in the making do not end it", "[t
   std::string why;
   const tcp::Address address{"127.0.0.1", ntohs(place.sin_port)};
   std::vector<Descriptor> callers;
-  while (callers.size() < 8) {  // until the queue is full
+  while (callers.size() < 8) {
     callers.push_back(tcp::connect_to(address, Deadline::in(std::chrono::milliseconds(200)), why));
     if (!callers.back().valid()) break;
   }
@@ -307,7 +304,7 @@ TEST_CASE("signals that interrupt a connection in the making do not end it", "[t
   CHECK(late.valid());
 }
 
-// 127.0.0.2 and 127.0.0.1 represent two hosts, because the addresses of the two ends differ.
+// 127.0.0.2 and 127.0.0.1 represent two hosts.
 TEST_CASE("a connection stays in this host if both of its ends have one address", "[tcp]") {
   for (const bool bound : {false, true}) {
     const tcp::Listener listener = tcp::listen_on("127.0.0.1", 0);

@@ -1,5 +1,3 @@
-// Runs ranks as threads of the test, so that one debugger or ThreadSanitizer sees the whole
-// runtime.
 #pragma once
 
 #include <exception>
@@ -15,7 +13,7 @@
 namespace ringsmith::test {
 
 // Runs body on every rank and rethrows the first error. Catch2's assertions are not thread-safe, so
-// the bodies return the values to check, one per rank. adapt changes the options of one rank.
+// the bodies return values to check. `adapt` changes the options of one rank.
 template <class Result>
 std::vector<Result> run_threads(
     int world, const std::function<Result(comm::ProcessGroup&)>& body,

@@ -47,9 +47,8 @@ TEST_CASE("all ten digits are drawn about equally often, with ink inside the fra
   }
 }
 
-// Classifies each digit by its nearest neighbour in pixels. The share of right answers must be well
-// above chance, which shows that the ink of the ten shapes distinguishes them. No digit may equal
-// another one, which shows that they vary.
+// Classifies each digit by its nearest neighbour in pixels. If the share of right answers is well
+// above chance, the shapes differ. If no digit equals its nearest neighbour, the shapes vary.
 TEST_CASE("the digits are different shapes, and not ten fixed pictures") {
   const GreyImages train = draw_digits(1500, 1);
   const GreyImages test = draw_digits(150, 2);

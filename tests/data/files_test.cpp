@@ -1,4 +1,3 @@
-// Tests the contents of text and IDX files, and the one clear error line if they are broken.
 #include <filesystem>
 #include <fstream>
 #include <stdlib.h>
@@ -30,7 +29,7 @@ Bytes8 idx(const std::vector<std::uint32_t>& sizes, const Bytes8& data, std::uin
 
 TEST_CASE("byte windows: the target is the next byte, and every window is inside the text") {
   const ByteWindows windows(text("The ring turns"), 4, 3);
-  // Windows start at 0, 3, 6 and 9. The last one needs byte 13, the last of the text.
+  // Windows start at 0, 3, 6 and 9.
   REQUIRE(windows.size() == 4);
   const std::vector<std::int64_t> order{3, 0};
   const Batch batch = windows.get(order);
@@ -120,7 +119,7 @@ TEST_CASE("a broken IDX file is one line with its name and the fault") {
 
 namespace {
 
-// Returns a CIFAR-10 file. Record i has its label, and i in red, i + 1 in green, i + 2 in blue.
+// A CIFAR-10 file. Record i has its label, and i in red, i + 1 in green, i + 2 in blue.
 Bytes8 cifar(const std::vector<int>& labels) {
   Bytes8 file;
   for (std::size_t i = 0; i < labels.size(); ++i) {

@@ -1,5 +1,3 @@
-// Tests augmentation, which must be the same for any number of ranks, the images' statistics, and
-// the shapes that are drawn.
 #include "runtime/data/images.hpp"
 
 #include <algorithm>
@@ -21,7 +19,7 @@ namespace {
 constexpr std::int64_t kChannels = 2, kHeight = 5, kWidth = 4, kPad = 2;
 const PixelStatistics kAsTheyAre{{0, 0}, {1, 1}};
 
-// Returns images in which no two pixels of an image are equal, and none is 0.
+// No two pixels of an image are equal, and none is 0.
 Images numbered(std::int64_t n) {
   constexpr std::int64_t kArea = kChannels * kHeight * kWidth;
   Images images{kHeight, kWidth, {}, {}, kChannels};
@@ -39,7 +37,7 @@ std::vector<std::int64_t> first(std::int64_t n) {
   return out;
 }
 
-// Returns the part of the padded image that begins at (down, right), mirrored or not.
+// The part of the padded image that begins at (down, right), mirrored or not.
 std::vector<float> cut(const Images& images, std::int64_t i, std::int64_t down, std::int64_t right,
                        bool flip) {
   std::vector<float> out;
@@ -98,8 +96,7 @@ TEST_CASE("without augmentation every epoch shows the images as they are") {
   CHECK(dataset.get_in_epoch(first(7), 3).inputs.to_vector<float>() == plain);
   const auto third = dataset.get(std::vector<std::int64_t>{2}).inputs.to_vector<float>();
   CHECK(third == cut(images, 2, 0, 0, false));
-  // get() does not augment the images of an augmented set either, because it is meant for
-  // evaluation.
+  // get() is for evaluation, so it does not augment.
   const ImageDataset augmented(images, 10, kAsTheyAre, {.pad = kPad, .flip = true});
   CHECK(augmented.get(first(7)).inputs.to_vector<float>() == plain);
 }
@@ -182,8 +179,8 @@ TEST_CASE(
   }
 }
 
-// Measured by pixels, the nearest neighbour is mostly another shape in the same colours, so only
-// the form distinguishes the shapes. No two pictures are equal.
+// The nearest neighbour in pixels must mostly be another shape, which has similar colours. It must
+// not be an equal picture.
 TEST_CASE("shapes are not told apart by their colours") {
   const Images train = draw_shapes(600, 1), test = draw_shapes(100, 2);
   int right = 0;

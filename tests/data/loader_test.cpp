@@ -12,8 +12,8 @@ using namespace ringsmith;
 
 namespace {
 
-// Sample i is the number i. Each batch sleeps for a time that depends on its indices, so that
-// workers finish out of order. One index may throw.
+// Sample i is the number i. A batch sleeps for a time that depends on its indices, so that workers
+// finish out of order. One index may throw.
 class Sleepy : public Dataset {
  public:
   explicit Sleepy(std::int64_t n, std::int64_t bad = -1) : n_(n), bad_(bad) {}
@@ -155,7 +155,7 @@ TEST_CASE("pin_memory: batches lie in page-locked memory of the host, not on a d
   for (const int workers : {0, 2}) {
     DataLoader loader(dataset, sampler, {.batch_size = 4, .workers = workers, .pin_memory = true});
     DataLoader::Epoch epoch = loader.epoch();
-    if (device_count() == 0) {  // no device to pin memory for
+    if (device_count() == 0) {  // no device, so no pinned memory
       CHECK_THROWS_AS(epoch.next(), CudaError);
       continue;
     }

@@ -121,7 +121,7 @@ TEST_CASE(
             const auto common = std::min(seen.size(), order.size());
             CHECK(Indices(seen.begin(), seen.begin() + static_cast<std::ptrdiff_t>(common)) ==
                   Indices(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(common)));
-            // The number of padded samples, or negative if the dataset is truncated.
+            // Number of padded samples, or negative if the end of the epoch is dropped.
             const std::int64_t surplus = std::ssize(seen) - n;
             CHECK(surplus < (drop_last ? 1 : after));
             CHECK(surplus > (drop_last ? -after : -1));
@@ -218,7 +218,7 @@ TEST_CASE("StepSampler: ranks come and go, and no sample comes twice in an epoch
   std::int64_t epoch = 0;
   for (std::size_t step = 0; step < 60; ++step) {
     const int ranks = history[step % history.size()];
-    (void)sampler.indices(0, ranks + 1);  // a try that did not count, with one more rank
+    (void)sampler.indices(0, ranks + 1);  // a failed try with one more rank
     std::vector<std::int64_t> taken;
     for (int r = 0; r < ranks; ++r)
       for (const std::int64_t s : sampler.indices(r, ranks)) taken.push_back(s);

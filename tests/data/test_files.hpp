@@ -1,4 +1,3 @@
-// Valid and broken files for tests, and the check that a broken file is refused with one line.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +11,6 @@
 
 namespace ringsmith::test {
 
-// A folder of this process, which is removed with this object.
 class Folder {
  public:
   Folder()
@@ -24,7 +22,6 @@ class Folder {
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
   [[nodiscard]] std::string path() const { return path_; }
-  // Writes a new file with these bytes and returns its path.
   template <class Bytes>
   [[nodiscard]] std::string write(const std::string& name, const Bytes& bytes) const {
     const std::string file = path_ / name;
@@ -37,7 +34,7 @@ class Folder {
   std::filesystem::path path_;
 };
 
-// Checks that call() throws one line that names the file and contains the words.
+// Requires that call() throws one line that names the file and contains the words.
 template <class F>
 void refuses(const F& call, const std::string& file, const std::string& words) {
   try {

@@ -1,5 +1,5 @@
-// Compares a byte-pair vocabulary with a plain search that has no cache of words, and words with a
-// regular expression. Also tests shards, whole and broken.
+// Compares tokens with those of a plain search without a cache, and words with those of a regular
+// expression.
 #include "runtime/data/tokens.hpp"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::string base64(const std::string& bytes) {
   return out;
 }
 
-// The 256 bytes, from 'Z' downwards and wrapping around, then these merges.
+// The vocabulary: the 256 bytes, from 'Z' downwards and wrapping around, then these merges.
 const std::vector<std::string> kMerges = {" r",   "in", "ing",   "th",     " t",      "he",
                                           " the", "nn", " ring", "er",     "  ",      "11",
                                           "::",   "'s", "\n\n",  " ringi", "\xc3\xa9"};
@@ -47,7 +47,7 @@ std::string vocabulary_file(const std::vector<std::string>& all = pieces()) {
   return out;
 }
 
-// Returns GPT-2's words, with ASCII letters and digits.
+// GPT-2's words, for ASCII letters and digits.
 std::vector<std::string> words_of(const std::string& text) {
   static const std::regex word(
       "'(?:[sdmt]|ll|ve|re)| ?[A-Za-z]+| ?[0-9]+| ?[^\\sA-Za-z0-9]+|\\s+(?!\\S)|\\s+");
@@ -57,7 +57,8 @@ std::vector<std::string> words_of(const std::string& text) {
   return out;
 }
 
-// Merges until no merge applies. Always chooses the smallest number that occurs, leftmost first.
+// Repeats the merge with the smallest number that occurs, at its leftmost position, until none
+// applies.
 std::vector<Token> slow_encode(const std::string& text) {
   const auto all = pieces();
   std::vector<Token> out;
@@ -116,7 +117,7 @@ TEST_CASE("a vocabulary merges what a slow search merges, and gives the text bac
                                     "''",
                                     "' s"};
   std::uint32_t seed = 1;
-  for (int i = 0; i < 300; ++i) {  // of few different characters, so that merges interact
+  for (int i = 0; i < 300; ++i) {  // texts of few different characters, so that merges interact
     std::string text;
     for (int n = 0; n < 40; ++n) {
       seed = seed * 1664525 + 1013904223;
@@ -130,7 +131,7 @@ TEST_CASE("a vocabulary merges what a slow search merges, and gives the text bac
     CHECK(tokens == slow_encode(text));
     CHECK(vocabulary.decode(std::vector<std::int64_t>(tokens.begin(), tokens.end())) == text);
   }
-  std::string any;  // all bytes survive a round trip
+  std::string any;
   for (int i = 0; i < 256; ++i) any += static_cast<char>(i);
   any += "caf\xc3\xa9";
   const auto tokens = vocabulary.encode(any);
@@ -173,7 +174,6 @@ TEST_CASE("shards: tokens of 16 bits, the held-out ones by name or the last tent
   CHECK(alone.validation == std::vector<Token>{50238, 50237});
   (void)folder.write("a_train_1.bin", shard({1, 2, 3}));
   (void)folder.write("notes.txt", std::string("not tokens"));
-  // File a is read before file b.
   CHECK(load_token_shards(folder.path(), 50257).train.size() == 21);
   CHECK(load_token_shards(folder.path(), 50257).train[0] == 1);
   (void)folder.write("c_val_0.bin", shard({7, 8}));

@@ -16,14 +16,14 @@ std::string value_of(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
-// The value that the variable had when the process started.
+// The value of the variable `name` when the process started.
 std::string value_at_start(const std::string& name) {
   std::ifstream all("/proc/self/environ");
   for (std::string entry; std::getline(all, entry, '\0');)
     if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
   return "";
 }
-// Read before any test and before the first use of a device.
+// These variables are read before any test and before the first use of a device.
 const std::string kLoading = value_of("CUDA_MODULE_LOADING"),
                   kConnections = value_of("CUDA_DEVICE_MAX_CONNECTIONS");
 
@@ -41,7 +41,7 @@ TEST_CASE("devices are named as in PyTorch, and those that do not exist are refu
   CHECK_THROWS_AS(DeviceGuard(Device::cuda(999)), UsageError);
 }
 
-// The test device_without_keys (tests/CMakeLists.txt) runs this with CUDA_MODULE_LOADING set.
+// Also run with CUDA_MODULE_LOADING set (device_without_keys in tests/CMakeLists.txt).
 TEST_CASE("what the driver reads is set before main(), and a value of the user's stays") {
   REQUIRE(device_count() >= 1);
   const std::string loading = value_at_start("CUDA_MODULE_LOADING"),

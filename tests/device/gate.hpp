@@ -1,5 +1,5 @@
-// A gate in a stream: operations queued after it do not start before open(). This lets a test
-// control which operations have happened, instead of relying on timing.
+// A gate in a stream: operations queued after it do not start before open(), so that tests do not
+// rely on timing.
 #pragma once
 
 #include <condition_variable>

@@ -1,4 +1,4 @@
-// Tests to which operations the profiler attributes time and work, on the host and on the GPU.
+// Tests to which operations the profiler attributes time and work.
 #include "runtime/device/profiler.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
 
-struct Profiling {  // process-wide, so each test enables it and starts without rows
+struct Profiling {  // is process-wide, so each test enables it and discards old rows
   Profiling() {
     (void)profile::take_rows();
     (void)trace::drain();
@@ -165,7 +165,7 @@ TEST_CASE("on a GPU the time is the kernels' there, not the host's; a track of i
     if (trace::thread_names().at(static_cast<std::size_t>(e.thread)) != "cuda:0 operations")
       continue;
     there += e.end_ns - e.begin_ns;
-    // Both bounds have a margin, because the host's clock may be read late on a busy machine.
+    // With a margin, because the host's clock may be read late on a busy machine.
     CHECK(e.begin_ns >= begin - 5 * kMs);
     CHECK(e.end_ns <= end + 5 * kMs);
   }

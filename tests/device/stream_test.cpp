@@ -16,7 +16,7 @@ namespace {
 
 const Device kDevice = Device::cuda(0);
 
-// A host flag that a stream sets when it reaches this point.
+// A host flag that a stream sets once all operations queued before the flag are complete.
 class Flag {
  public:
   explicit Flag(const Stream& stream) {
@@ -124,7 +124,7 @@ TEST_CASE("a stream waits for all that another holds, also across devices") {
 
 TEST_CASE("an event recorded again does not move the waits queued for it before") {
   const Stream a = Stream::create(kDevice), b = Stream::create(kDevice);
-  { b.wait(Event::record(a)); }  // reached immediately, its handle returns to the pool
+  { b.wait(Event::record(a)); }  // reached immediately, so the handle returns to the pool
   Gate gate(a);
   const Event later = Event::record(a);  // most likely the same handle
   b.synchronize();                       // must not wait for the gate

@@ -24,7 +24,6 @@ namespace {
 constexpr std::chrono::milliseconds kPoll{1};
 constexpr int kBadExit = 9;
 
-// Sends the bytes together with a descriptor of one of this process's files.
 void send_with_descriptor(int socket, const void* bytes, std::size_t size) {
   static const Descriptor bait(memfd_create("bait", MFD_CLOEXEC));
   iovec data{const_cast<void*>(bytes), size};
@@ -43,12 +42,11 @@ void send_with_descriptor(int socket, const void* bytes, std::size_t size) {
   (void)!sendmsg(socket, &message, MSG_NOSIGNAL);
 }
 
-// The bytes that an attacker sends on its number-th connection to this socket.
 using Speech = void (*)(int socket, int number, bool vgpu);
 void say_nothing(int, int, bool) {}
 void say_junk(int socket, int number, bool) {
   const std::string junk = number == 0   ? std::string(1, '\1')
-                           : number == 1 ? std::string("\1\0\0\0", 4)  // rank 1, without memory
+                           : number == 1 ? std::string("\1\0\0\0", 4)
                            : number == 2 ? std::string(20, '\0')
                                          : std::string(5000, '\xff');
   (void)!send(socket, junk.data(), junk.size(), MSG_NOSIGNAL);
@@ -56,7 +54,7 @@ void say_junk(int socket, int number, bool) {
 }
 void greet_as_before(int socket, int number, bool vgpu) {
   constexpr std::array<int, 4> kRanks{1, 2, 63, -3};
-  // The emulator's request from the version without a secret word: memory, device 0 or 1, offset 0.
+  // The emulator's request as it was before the secret word: memory, device 0 or 1, offset 0.
   const std::array<std::int32_t, 4> request{0, number % 2, 0, 0};
   if (vgpu)
     (void)!send(socket, request.data(), sizeof request, MSG_NOSIGNAL);
@@ -98,7 +96,7 @@ class Siege {
  public:
   Siege(Scene& scene, const Plan& plan) : scene_(scene), plan_(plan) {}
 
-  // Attacks every socket not attacked before. Returns the number of ranks that own sockets.
+  // Attacks every socket not attacked before. Returns the number of ranks that have sockets.
   int attack_all(const char* prefix, const char* suffix, bool vgpu) {
     int ranks = 0;
     for (int r = 0; r < scene_.world.load(); ++r) {
@@ -114,7 +112,7 @@ class Siege {
     return ranks;
   }
 
-  // Receives the answers, and reconnects after each connection that was closed.
+  // Receives the answers. Reconnects closed connections, at most kMostCalls times.
   void hold_on() {
     std::vector<pollfd> entries;
     for (const Connection& c : connections_) entries.push_back({c.socket, POLLIN, 0});

@@ -1,5 +1,4 @@
-// Processes that attack a job through its sockets, as another user or as the same user, without
-// knowing the job's secret word.
+// Processes that attack a job's sockets, as another or the same user, without its secret word.
 #pragma once
 
 #include <atomic>
@@ -11,27 +10,25 @@ namespace ringsmith::test {
 enum class Attack : std::uint8_t {
   silence,       // connects and sends nothing
   junk,          // sends bytes of no protocol, and stops in the middle
-  old_greeting,  // the greeting from before the secret word was added
-  greeting,      // well-formed, with the right rank and a valid descriptor, but a guessed word
+  old_greeting,  // from before the secret word was added
+  greeting,      // well-formed, but with a guessed word
   flood          // repeatedly opens as many connections as the queue holds
 };
 inline constexpr Attack kAttacks[] = {Attack::silence, Attack::junk, Attack::old_greeting,
                                       Attack::greeting, Attack::flood};
 [[nodiscard]] const char* name_of(Attack attack);
 
-// Shared by the ranks of a job, its attackers and the test.
 struct Scene {
   static constexpr int kMost = 8;
-  static Scene* make();  // in memory shared with child processes
+  static Scene* make();  // shared with child processes
   std::atomic<pid_t> pids[kMost];
   std::atomic<std::uint64_t> sums[kMost];  // computed by the ranks
   std::atomic<int> world, present;         // present: ranks that have set their pid
-  // Number of attackers that have attacked every rank's socket.
   std::atomic<int> attacked_meeting, attacked_memory;
   std::atomic<int> connections, loot;  // loot: descriptors that attackers received
   std::atomic<bool> over;
 
-  // Waits until the counter has the value. Returns false after 20 s.
+  // Returns false if the counter does not reach the value within 20 s.
   static bool wait_for(const std::atomic<int>& counter, int value);
 };
 
@@ -41,7 +38,7 @@ class Attacker {
   Attacker(const Attacker&) = delete;
   Attacker& operator=(const Attacker&) = delete;
   ~Attacker();  // kills the attacker
-  // True if the attacker completed its attack. Call this after setting scene.over.
+  // True if the attacker completed its attack. Call after setting scene.over.
   [[nodiscard]] bool ended_well();
 
  private:

@@ -1,5 +1,5 @@
-// Ranks with devices. When a rank is killed or hangs, all others name it, wherever their kernels
-// and streams wait for it, and nothing is left behind.
+// A rank with a device is killed or hangs. All others name it, wherever their kernels and streams
+// wait, and nothing is left behind.
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -68,7 +68,6 @@ void check_survivors(const std::vector<Outcome>& outcomes) {
   }
 }
 
-// Returns the number of the group's or emulator's abstract sockets whose process no longer exists.
 std::size_t orphaned_sockets(const std::vector<Outcome>& outcomes) {
   std::ifstream table("/proc/net/unix");
   std::size_t n = 0;
@@ -79,8 +78,7 @@ std::size_t orphaned_sockets(const std::vector<Outcome>& outcomes) {
   return n;
 }
 
-// Returns the number of entries. Open MPI's segments are not counted, because they may belong to
-// other jobs on this machine.
+// Skips Open MPI's segments, which may belong to other jobs on this machine.
 std::size_t entries(const char* folder) {
   std::size_t n = 0;
   DIR* const dir = opendir(folder);

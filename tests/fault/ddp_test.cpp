@@ -1,4 +1,4 @@
-// When a rank dies or leaves in the middle of training, every other rank ends soon and names it.
+// A rank dies or leaves during training. Every other rank ends soon and names it.
 #include "runtime/parallel/ddp.hpp"
 
 #include <csignal>
@@ -56,7 +56,6 @@ void check_survivors(const std::vector<Ending>& endings, int lost) {
 
 TEST_CASE("a rank killed during training is named by every other rank within 5 s", "[fault]") {
   const int world = GENERATE(2, 3, 4);
-  // Each kill is later than the previous one, and hits a different part of a step.
   for (int trial = 0; trial < 4; ++trial) {
     ForkedRanks ranks(world, endless_training());
     REQUIRE(ranks.wait_for_progress(3, std::chrono::seconds(30)));
@@ -72,7 +71,7 @@ TEST_CASE("a rank killed between two gradients is named, though its first bucket
   ForkedRanks ranks(3, endless_training([](int rank, int step) {
                       if (rank == 1 && step == 2) raise(SIGKILL);
                     }));
-  ranks.kill(1, 0);  // signal 0 kills nothing; it only starts the clock
+  ranks.kill(1, 0);  // only starts the clock
   check_survivors(ranks.wait_for_all(std::chrono::seconds(15)), 1);
 }
 
@@ -89,7 +88,6 @@ TEST_CASE("an exception in one rank's backward ends all ranks, each with one lin
 
 TEST_CASE("a rank that skips a backward is told, instead of averaging two different steps",
           "[fault]") {
-  // The collectives match call by call; only the number of the forward pass differs.
   ForkedRanks ranks(3, [](const std::shared_ptr<comm::Bootstrap>& bootstrap, ForkedRanks&) {
     const auto group = comm::init_process_group(bootstrap);
     const Tensor w = trained(ones({10}));

@@ -1,4 +1,4 @@
-// Runs flight_reader on files that are not recorders, are truncated, or were made to deceive it.
+// Runs flight_reader on files that are not recorders, are truncated, or are forged.
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -60,7 +60,7 @@ TEST_CASE("flight_reader leaves out what it cannot read, and waits for nothing",
   CHECK_THAT(read.err, ContainsSubstring("rank7' is not a regular file"));
   CHECK_THAT(read.err, ContainsSubstring("rank8\\x1b[2J' is not a flight recorder"));
   CHECK_THAT(read.out, ContainsSubstring("first divergence"));
-  // The files agree but are incomplete, so this is not a success.
+  // If the files show no divergence, the exit code is 6 if a file is unreadable, otherwise 0.
   std::string empty(sizeof(FlightHeader) + sizeof(SiteText) * kSites + sizeof(Flight), '\0');
   FlightHeader only;
   only.bytes = empty.size();
@@ -110,7 +110,7 @@ TEST_CASE("a recorder with damage anywhere is read or refused, and soon", "[faul
   int refused = 0;
   for (int i = 0; i < 400; ++i) {
     std::string bytes = whole;
-    // Mostly damages the part with the calls, because most of the file is unused space.
+    // Mostly damages the calls, because most of the file is unused.
     const std::size_t from = i % 4 == 0 ? 16 : whole.size() - sizeof(Flight);
     const std::size_t room = i % 4 == 0 ? whole.size() - from : 24 * sizeof(FlightEntry);
     for (unsigned n = 1 + random() % 3; n > 0; --n)

@@ -1,4 +1,3 @@
-// Support for tests of jobs that fail, of their ranks' flight recorders, and of flight_reader.
 #pragma once
 
 #include <filesystem>
@@ -12,8 +11,7 @@
 
 namespace ringsmith::test {
 
-// Runs an incorrect program whose ranks write flight recorders, and reads the recorders that were
-// written.
+// Runs an incorrect program, and returns the flight recorders that its ranks wrote.
 inline std::vector<comm::FlightLog> logs_of(const testing::TemporaryFolder& folder, int world,
                                             const std::function<void(comm::ProcessGroup&)>& body,
                                             int timeout_ms = 10'000) {

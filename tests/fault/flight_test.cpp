@@ -1,4 +1,5 @@
-// Tests the flight recorder: the files of ranks that fail or are killed, and the conclusions.
+// Tests the flight recorder: the files of ranks that fail or are killed, and the conclusions from
+// them.
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -163,7 +164,7 @@ TEST_CASE("who is ended by the launcher writes the killed rank's recorder, too",
       std::filesystem::rename(place + ".new", place);
       raise(SIGKILL);
     }
-    // Rank 0 computes without checking its peers; it receives SIGTERM when rank 1 is gone.
+    // Rank 0 computes without checking its peers. It receives SIGTERM when rank 1 is gone.
     while (!std::filesystem::exists(place)) std::this_thread::yield();
     pid_t dead = 0;
     std::ifstream(place) >> dead;

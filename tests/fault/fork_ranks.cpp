@@ -10,7 +10,6 @@ namespace ringsmith::test {
 
 namespace {
 
-// Returns the type of an error and its text as one line.
 std::string describe(const std::exception& e) {
   const char* kind = "exception";
   if (dynamic_cast<const MismatchError*>(&e) != nullptr)
@@ -26,8 +25,7 @@ std::string describe(const std::exception& e) {
 
 }  // namespace
 
-// If its body throws, a rank writes "PEER KIND: TEXT" to standard error, which this function
-// parses.
+// A rank whose body throws writes "PEER KIND: TEXT" to standard error; the parent parses it.
 std::vector<Outcome> run_ranks(int world, comm::GroupOptions options,
                                const std::function<void(comm::ProcessGroup&)>& body) {
   if (options.device.is_cpu()) options.transport = test_transport();

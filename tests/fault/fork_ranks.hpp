@@ -1,5 +1,3 @@
-// One process group of forked ranks, and the outcome of each rank: its error, the peer that the
-// error names, and the time at which it ended.
 #pragma once
 
 #include <functional>
@@ -19,8 +17,8 @@ struct Outcome {
   pid_t pid = 0;
 };
 
-// Runs body on every rank. Waits at most 20 s for all of them, then kills the rest, whose `error`
-// ends with "(still running)". If the options name a device, rank r uses the r-th device after it.
+// Runs body on every rank. Waits at most 20 s for all of them, then kills the rest, whose errors
+// end with "(still running)". If the options name a device, rank r uses the r-th device after it.
 std::vector<Outcome> run_ranks(int world, comm::GroupOptions options,
                                const std::function<void(comm::ProcessGroup&)>& body);
 

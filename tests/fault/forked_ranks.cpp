@@ -17,7 +17,6 @@ constexpr auto kPoll = std::chrono::milliseconds(1);
 constexpr std::chrono::seconds kMeeting{30};
 }  // namespace
 
-// Stored in an anonymous mapping that the parent and its children share.
 struct ForkedRanks::Shared {
   std::atomic<std::uint64_t> progress[kMaxWorld];
 };

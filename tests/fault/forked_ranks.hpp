@@ -1,5 +1,5 @@
-// Runs ranks as child processes without a launcher, so that a test can kill one and watch the
-// others. mpirun would kill the others itself.
+// Ranks as child processes without a launcher. mpirun would kill all ranks when a test kills one of
+// them.
 #pragma once
 
 #include <chrono>
@@ -15,28 +15,27 @@
 namespace ringsmith::test {
 
 struct Ending {
-  bool exited = false;  // false if it was killed, e.g. by the test at the deadline
+  bool exited = false;  // false if a signal killed it
   int code = -1;
   double seconds = 0;  // since the last kill(), or since the start
   std::string errors;  // its standard error
   pid_t pid = 0;
 };
 
-// Returns the contents of an open file, e.g. a child's standard error, which is kept in memory.
 [[nodiscard]] std::string contents(int file);
 
 class ForkedRanks {
  public:
-  // Runs body on every rank. An exception ends the rank as in run_main(). made_progress() counts in
-  // memory that all ranks and the test share.
+  // Runs body on every rank. An exception ends the rank as in run_main(). The body may call
+  // made_progress().
   using Body = std::function<void(std::shared_ptr<comm::Bootstrap>, ForkedRanks&)>;
   ForkedRanks(int world, const Body& body);
   ForkedRanks(const ForkedRanks&) = delete;
   ForkedRanks& operator=(const ForkedRanks&) = delete;
-  ~ForkedRanks();  // kills the ranks that still run
+  ~ForkedRanks();
 
   void made_progress(int rank);  // called by a rank
-  // Waits until every rank has made progress n times. Returns false after the deadline.
+  // Waits until every rank has made progress n times. Returns false at the deadline.
   [[nodiscard]] bool wait_for_progress(std::uint64_t n, std::chrono::seconds deadline) const;
   void kill(int rank, int signal);
   [[nodiscard]] std::vector<Ending> wait_for_all(std::chrono::seconds deadline);

@@ -1,8 +1,7 @@
-// kill -9 at random moments of a job, while its ranks meet, connect and communicate. Every survivor
-// names the dead rank within 5 s, and nothing is left behind. `make test-all` kills a few times,
-// `make test-kills` as many times as RINGSMITH_TEST_KILLS says. The same RINGSMITH_TEST_SEED kills
-// at the same moments. RINGSMITH_TEST_SLOWNESS says how many times longer the ranks need to meet,
-// for emulated processors.
+// kill -9 while the ranks meet, connect and communicate. Every survivor names the dead rank within
+// 5 s, and nothing is left behind. `make test-all` kills a few times, `make test-kills` as many
+// times as RINGSMITH_TEST_KILLS says. The same RINGSMITH_TEST_SEED kills at the same moments.
+// RINGSMITH_TEST_SLOWNESS multiplies the time for meeting, for emulated processors.
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -92,8 +91,7 @@ ForkedRanks start(const Plan& plan, const std::string& port) {
           }};
 }
 
-// Counts what the processes have left behind. Abstract sockets, shared memory and temporary files
-// have their creator's pid in their names.
+// Abstract sockets, shared memory and temporary files have their creator's pid in their names.
 std::size_t left_behind(const std::vector<Ending>& endings) {
   std::size_t n = 0;
   const auto is_ours = [&](const std::string& text) {
@@ -113,7 +111,7 @@ std::size_t left_behind(const std::vector<Ending>& endings) {
   return n;
 }
 
-// Returns the time from the kill to the end of the last survivor, in seconds.
+// Returns the seconds from the kill to the end of the last survivor.
 double check_kill(const Plan& plan) {
   const std::string port = testing::free_port();
   std::vector<Ending> endings;

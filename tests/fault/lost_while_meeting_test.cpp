@@ -1,5 +1,5 @@
-// A rank dies while the ranks are being connected, after each of the exchanges through which they
-// meet. Every survivor must name this rank, and not another one that gave up because of it.
+// A rank dies while the ranks connect, after each exchange in turn. Every survivor must name it,
+// and not a rank that gave up because of it.
 #include <array>
 #include <csignal>
 #include <poll.h>
@@ -23,7 +23,6 @@ using namespace ringsmith::test;
 
 namespace {
 
-// Kills its process with SIGKILL after this number of exchanges.
 class DiesAfter : public Bootstrap {
  public:
   DiesAfter(std::shared_ptr<Bootstrap> inner, int exchanges)
@@ -53,7 +52,7 @@ std::vector<Ending> start(int victim, int exchanges) {
     place = make_bootstrap(BootstrapKind::env, options.timeout);
     if (dies) place = std::make_shared<DiesAfter>(std::move(place), exchanges);
     const auto group = init_process_group(std::move(place), options);
-    if (dies) (void)raise(SIGKILL);  // the group needed fewer exchanges
+    if (dies) (void)raise(SIGKILL);
     std::vector<float> values(1000);
     while (true) group->all_reduce(std::span(values));
   });
@@ -80,7 +79,6 @@ TEST_CASE("a rank killed while the ranks connect is named by every survivor", "[
 
 namespace {
 
-// The bootstrap of three ranks; this process is the first one.
 struct First : Bootstrap {
   [[nodiscard]] int rank() const override { return 0; }
   [[nodiscard]] int size() const override { return 3; }
@@ -89,7 +87,6 @@ struct First : Bootstrap {
   }
 };
 
-// Returns a Unix socket that is bound, or connected, to the address with this name.
 Descriptor unix_socket(const std::string& name,
                        int (*bind_or_connect)(int, const sockaddr*, socklen_t)) {
   sockaddr_un address{};

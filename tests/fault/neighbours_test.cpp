@@ -1,8 +1,7 @@
-// Jobs are attacked on a shared machine. Processes of another user, and processes of the same user
-// that are not part of the job, attack its sockets while it meets and while it computes. Every job
-// must succeed with the same bits as without attacks, and no attacker may receive a descriptor.
-// `make test-all` runs each attack once, `make test-neighbours` as often as
-// RINGSMITH_TEST_NEIGHBOURS says.
+// Processes of another user, and foreign processes of the same user, attack a job's sockets while
+// its ranks meet and compute. The job must have the same bits as without attacks, and no attacker
+// may receive a descriptor. `make test-all` runs each attack once, `make test-neighbours` as often
+// as RINGSMITH_TEST_NEIGHBOURS says.
 #include "tests/support/neighbours.hpp"
 
 #include <cstdio>
@@ -30,7 +29,7 @@ using namespace ringsmith::test;
 
 namespace {
 
-// Blocks its rank, as soon as its sockets exist, until all attackers have attacked them.
+// Blocks its rank, once its sockets exist, until all attackers have attacked them.
 class Besieged : public Bootstrap {
  public:
   Besieged(std::shared_ptr<Bootstrap> inner, Scene& scene, int attackers)
@@ -63,7 +62,7 @@ std::uint64_t hash(const std::vector<float>& values) {
   return sum;
 }
 
-// Sums that depend on their order, from data in memory that the ranks share.
+// Returns a hash of sums whose bits depend on the order of additions.
 std::uint64_t compute(ProcessGroup& g) {
   constexpr std::size_t kCount = 50'000;
   std::vector<float> values(kCount);
@@ -83,7 +82,7 @@ struct Job {
 };
 const Job kOnHost{3, Device::cpu()}, kOnDevices{2, Device::cuda(0)};
 
-// Returns the result of each rank under attack, and makes all checks.
+// Runs the job, attacked or not, and checks everything. Returns each rank's result.
 std::vector<std::uint64_t> run(const Job& job, std::optional<Attack> attack, bool as_nobody) {
   Scene& scene = *Scene::make();
   scene.world = job.world;
@@ -168,7 +167,6 @@ TEST_CASE("our user without the word attacks a job on emulated devices", "[neigh
 
 namespace {
 
-// The bootstrap of two ranks, of which this is one.
 struct One : Bootstrap {
   explicit One(int which) : rank_(which) {}
   [[nodiscard]] int rank() const override { return rank_; }
@@ -184,7 +182,6 @@ struct Two {
   std::vector<Word> words{random_word(), random_word()};
   Descriptor memory{memfd_create("memory", MFD_CLOEXEC)};
 
-  // Returns "" if this rank has met the other rank, otherwise the error.
   [[nodiscard]] std::string meet(int rank, const Descriptor& listener) const {
     One bootstrap(rank);
     std::vector<PeerLink> links(2);
@@ -199,8 +196,8 @@ struct Two {
   }
 };
 
-// A child process that runs as another user; exits with 0 if the body returns true. It writes a
-// byte when it is ready.
+// A child process that runs `body` as user nobody, and exits with 0 if it returns true. The
+// constructor waits until the body has written a byte to `ready`.
 class Nobody {
  public:
   explicit Nobody(const std::function<bool(int ready)>& body) {

@@ -1,4 +1,5 @@
-// If a rank is killed with -9, every other rank ends within seconds and names it. Nothing remains.
+// A rank is killed with -9. Every other rank ends within seconds and names it, and nothing is left
+// behind.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +23,7 @@ constexpr double kLimit = 5;  // seconds
 
 void die() { kill(getpid(), SIGKILL); }
 
-// Kills this process some time from now, in the middle of its current operation.
+// Kills this process after the delay, in the middle of an operation.
 void die_later(int microseconds) {
   std::thread([microseconds] {
     usleep(static_cast<useconds_t>(microseconds));
@@ -55,7 +56,6 @@ std::size_t entries_named_ringsmith(const char* folder) {
   return n;
 }
 
-// Returns the number of abstract sockets of processes that no longer exist.
 std::size_t orphaned_sockets(const std::vector<Outcome>& outcomes) {
   std::ifstream table("/proc/net/unix");
   std::size_t n = 0;
@@ -136,7 +136,7 @@ TEST_CASE("a rank that leaves while others still call is named, and is not calle
 }
 
 TEST_CASE("under mpirun, survivors speak before the launcher ends them", "[fault]") {
-  // tests_fault starts itself under mpirun; rank 1 kills itself (in the hidden case below).
+  // rank 1 kills itself, in the hidden case below
   const std::string command = std::string(RINGSMITH_SOURCE_DIR) +
                               "/tests/support/mpirun.sh 3 " RINGSMITH_BINARY_DIR
                               "/bin/tests_fault \"rank 1 of a job dies\" 2>&1";
@@ -152,7 +152,7 @@ TEST_CASE("under mpirun, survivors speak before the launcher ends them", "[fault
 }
 
 TEST_CASE("rank 1 of a job dies", "[.]") {
-  // Hidden: started under mpirun by the case above. Catch2's own handler would interfere.
+  // Hidden: run by the case above. Catch2's own handler would interfere.
   signal(SIGTERM, SIG_DFL);
   const int status = run_main("job", [] {
     const auto g = init_process_group();

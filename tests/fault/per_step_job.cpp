@@ -35,9 +35,8 @@ using comm::StoreServer;
 const Secret kSecret("a secret of this test", "the test");
 constexpr int kMostKills = 16, kMostRanks = 8;
 
-// Shared by parent and children.
 struct Board {
-  std::atomic<int> done[kMostKills];              // number of times that the kill has happened
+  std::atomic<int> done[kMostKills];
   std::atomic<std::int64_t> lost_in[kMostRanks];  // the quorum in which a rank was killed
   std::atomic<std::uint64_t> joiners;
 };
@@ -210,7 +209,7 @@ class Child {
       }
   }
 
-  // Makes the current try wait until the returning ranks have asked, so that they join with the
+  // Blocks the current try until the returning ranks have asked to join, so that they join in the
   // next step.
   void await_joiners(std::int64_t step) const {
     const std::vector<int>& there = self_->quorum().ranks;

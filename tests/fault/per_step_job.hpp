@@ -1,5 +1,5 @@
 // A training run of forked ranks that are killed at given moments and started again. The
-// coordinator runs in the test. Every run has the same history of members.
+// coordinator runs in the test.
 #pragma once
 
 #include <functional>
@@ -13,14 +13,13 @@
 
 namespace ringsmith::test {
 
-// The moment at which a rank is killed.
 enum class Death : std::uint8_t { meeting, forward, reducing, sending, receiving, voting, counted };
 
 struct Kill {
   int rank = 0;
   std::int64_t step = 0;
   Death death = Death::forward;
-  bool returns = true;  // it is started again and joins with the next step
+  bool returns = true;  // is started again, and joins with the next step
 };
 
 struct PerStepPlan {
@@ -32,13 +31,12 @@ struct PerStepPlan {
   std::int64_t accumulate = 1;          // batches per rank in a step
   std::vector<std::int64_t> overflows;  // steps whose gradients are infinite on the first rank
   std::int64_t begin = 0;               // steps done by an earlier training run
-  int odd = -1;                         // the rank that starts with another state
+  int odd = -1;                         // the rank that starts with a different state
   std::optional<Kill> stop;             // SIGTERM in forward; Kill::death is ignored
   comm::GroupOptions group = {};
   std::chrono::milliseconds patience{20'000};
 };
 
-// A step that counted, as recorded by one rank.
 struct CountedStep {
   std::int64_t step = 0, quorum = 0;
   std::vector<int> ranks;
@@ -64,8 +62,8 @@ constexpr std::uint64_t kPerStepSeed = 5;
 // Waits at most a minute, then kills the ranks that still run.
 [[nodiscard]] PerStepResult run_per_step(const PerStepPlan& plan);
 
-// Computes the same training in one process: each counted step uses the samples of its contributors
-// in `history`; there is no scaler. Returns the parameters at the end.
+// Trains in one process without a scaler. Each counted step uses its contributors' samples in
+// `history`. Returns the parameters at the end.
 [[nodiscard]] std::vector<float> run_serially(const PerStepPlan& plan,
                                               const std::vector<CountedStep>& history);
 

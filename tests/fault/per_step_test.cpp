@@ -1,5 +1,5 @@
-// Ranks of a training run are killed at every moment of a step. The others continue, all agree bit
-// for bit, no sample is used twice in an epoch, and the same history gives the same bits again.
+// Ranks are killed at every moment of a training step. The others continue and agree bit for bit,
+// no sample is used twice in an epoch, and the same history gives the same bits.
 #include "runtime/parallel/beyond/per_step.hpp"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ PerStepPlan plan_of(std::vector<Kill> kills, int world = 3) {
   return plan;
 }
 
-// Returns the steps of the training, as recorded by their members, in order.
+// Returns the counted steps in order, as recorded by their members.
 std::vector<CountedStep> history_of(const PerStepResult& result) {
   std::map<std::int64_t, CountedStep> steps;
   for (const auto& of_rank : result.steps)
@@ -54,7 +54,6 @@ void check_samples(const PerStepPlan& plan, const PerStepResult& result) {
   std::int64_t used = 0;
   for (const CountedStep& step : history_of(result)) {
     const auto ranks = std::ssize(step.ranks);
-    // The batch is summed over the contributors.
     const std::int64_t batch = (ranks - step.joining) * kPerStepBatch;
     INFO("step " << step.step);
     if (used + batch > kPerStepSamples) {
@@ -79,7 +78,6 @@ void check(const PerStepPlan& plan, const PerStepResult& result) {
                                    return k.rank == static_cast<int>(r) && k.returns;
                                  }));
   }
-  // All members of a step agree on it, bit for bit.
   const auto history = history_of(result);
   REQUIRE(std::ssize(history) == plan.steps - plan.begin);
   for (const auto& of_rank : result.steps)
@@ -89,7 +87,8 @@ void check(const PerStepPlan& plan, const PerStepResult& result) {
       CHECK(step == history[static_cast<std::size_t>(step.step - plan.begin)]);
     }
   check_samples(plan, result);
-  // The ranks' parameters must be the serial training's, except for rounding.
+  // The surviving ranks' parameters must be bit-identical, and equal the serial run's up to
+  // rounding.
   const std::vector<float> serial = run_serially(plan, history);
   const std::vector<float>* first = nullptr;
   for (std::size_t r = 0; r < result.codes.size(); ++r) {
@@ -135,7 +134,7 @@ TEST_CASE("a rank is killed at any moment: the others do the step, it returns wi
   CHECK(history[lost_in + 1].ranks == (rank == 0 ? std::vector{1, 2, 0} : std::vector{0, 1, 2}));
   CHECK(history[lost_in + 1].joining == 1);
   CHECK(history[lost_in + 2].joining == 0);
-  CHECK(result.failed == 2);  // the current step, on each of the two survivors
+  CHECK(result.failed == 2);  // one failed try on each of the two survivors
 }
 
 TEST_CASE("communication fails on one rank, and nobody is lost: all do the step again",
@@ -157,8 +156,7 @@ TEST_CASE("communication fails on one rank, and nobody is lost: all do the step 
 
 TEST_CASE("a rank is killed while the next quorum meets, sends the state, or receives it",
           "[per_step]") {
-  // Rank 2 is lost in step 2 and joins with step 3, in which rank 0 or the joining rank 2 is
-  // killed.
+  // Rank 2 is lost in step 2 and joins with step 3, in which rank 0, or rank 2 again, is killed.
   const Death death = GENERATE(Death::meeting, Death::sending, Death::receiving);
   const int rank = death == Death::receiving ? 2 : 0;
   CAPTURE(static_cast<int>(death));
@@ -181,7 +179,7 @@ TEST_CASE("scaled losses: all ranks skip the same steps, also one that joins in 
   PerStepPlan plan = plan_of({{1, 2, Death::reducing}, {0, 5, Death::forward}});
   plan.accumulate = GENERATE(1, 2);
   plan.steps = 10;
-  // Gradients overflow in the first steps, whose gradient order must not be used; in step 3, in
+  // Gradients overflow in steps 0 and 1, whose order of gradients must not be used; in step 3, with
   // which rank 1 joins; and in step 5, in which rank 0 is lost.
   plan.overflows = {0, 1, 3, 5};
   const PerStepResult result = run_per_step(plan);
@@ -219,7 +217,8 @@ TEST_CASE("ranks that begin with different states say so, and make no step", "[p
 
 TEST_CASE("a rank is asked to stop: all finish after the same step, also one that has just come",
           "[per_step]") {
-  // Rank 1 is lost in step 3, and has returned when the others have completed that step.
+  // If somebody_joins, rank 1 is lost in step 3, and asks to join before the others complete that
+  // step.
   const bool somebody_joins = GENERATE(false, true);
   PerStepPlan plan =
       plan_of(somebody_joins ? std::vector<Kill>{{1, 3, Death::reducing}} : std::vector<Kill>{});

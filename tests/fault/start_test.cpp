@@ -1,5 +1,4 @@
-// Starts that cannot succeed, with real processes and the variables that a launcher would set. Each
-// rank ends soon and prints one line that names the culprit.
+// Starts that cannot succeed. Each rank ends soon and prints one line that names the culprit.
 #include <algorithm>
 #include <memory>
 

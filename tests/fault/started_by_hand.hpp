@@ -6,7 +6,6 @@
 
 namespace ringsmith::test {
 
-// Sets them for this process, so that BootstrapKind::env finds them.
 inline void look_started_by_hand(int rank, int world, const std::string& port) {
   setenv("RANK", std::to_string(rank).c_str(), 1);
   setenv("WORLD_SIZE", std::to_string(world).c_str(), 1);

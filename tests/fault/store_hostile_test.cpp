@@ -1,4 +1,4 @@
-// The store's port can be reached by any process. After 1,000 hostile connections and floods, no
+// Any process can reach the store's port. After 1,000 hostile connections and floods, no
 // descriptors have leaked. Clients with the secret are not disturbed, and other processes can
 // neither read nor change anything.
 #include <atomic>
@@ -39,7 +39,6 @@ void say(const Descriptor& socket, const std::string& text) {
   send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// Returns the bytes that the server has sent so far.
 std::string hear(const Descriptor& socket) {
   std::string out(4096, '\0');
   const ssize_t n = recv(socket.get(), out.data(), out.size(), MSG_DONTWAIT);
@@ -47,7 +46,6 @@ std::string hear(const Descriptor& socket) {
   return out;
 }
 
-// Shows one of several kinds of hostile behaviour, chosen at random.
 void be_hostile(const Descriptor& socket, std::mt19937& random) {
   std::string bytes(300, '\0');
   for (char& c : bytes) c = static_cast<char>(random());
@@ -63,7 +61,7 @@ void be_hostile(const Descriptor& socket, std::mt19937& random) {
     case 4:  // byte by byte
       for (std::size_t i = 0; i < 10; ++i) say(socket, bytes.substr(i, 1));
       return;
-    case 5:  // a whole but wrong proof, and the length of a frame of 4 GiB
+    case 5:  // a wrong proof, and the length of a frame of 4 GiB
       return say(socket, bytes.substr(0, store::kProof) + "\xff\xff\xff\xff");
     default: {  // closes with a reset
       const linger none{1, 0};
@@ -92,7 +90,6 @@ TEST_CASE("1,000 hostile connections: the job goes on, strangers hear nothing", 
         mine.set("canary " + std::to_string(t), kSong);
         do {
           mine.add("calls", 1);
-          // A new client must be accepted as well.
           StoreClient fresh(address, kSecret, Deadline::in(60s));
           wrong += fresh.get("canary " + std::to_string(t), 60s) != kSong ? 1 : 0;
         } while (!over);
@@ -138,7 +135,7 @@ TEST_CASE("1,000 hostile connections: the job goes on, strangers hear nothing", 
   CHECK(server.counters().refused == 1000);
   CHECK(server.counters().accepted == server.counters().joined + 1000);
   CHECK(server.counters().strangers == 0);
-  CHECK(open_descriptors() == before);  // nothing has leaked
+  CHECK(open_descriptors() == before);
 }
 
 TEST_CASE("a flood of silent connections keeps nobody out who knows the secret", "[store]") {

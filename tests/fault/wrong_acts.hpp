@@ -1,4 +1,4 @@
-// The ranks' actions in wrong_programs_test.cpp: group calls, sleeping, dying, starting, training.
+// The ranks' actions in wrong_programs_test.cpp.
 #pragma once
 
 #include <csignal>
@@ -29,7 +29,7 @@ using Part = std::size_t;  // elements per rank
 inline std::string of(std::size_t n) { return "(f32, " + std::to_string(n); }
 inline std::string root(int r) { return ", root " + std::to_string(r) + ")"; }
 
-// ---- calls, each with the name that errors must give it ----
+// ---- calls, each with its name in errors ----
 
 template <class T = float>
 Act all_reduce(std::size_t n, ReduceOp op = ReduceOp::sum) {
@@ -113,7 +113,6 @@ inline Act recv(std::size_t n, int from) {
     me.group->recv(std::span(x), from);
   }};
 }
-// Makes two all-reduces that are in flight simultaneously.
 inline Act two_at_once(std::size_t first, std::size_t second) {
   return {[=](Rank& me) {
             Floats a(first), b(second);
@@ -130,7 +129,6 @@ inline Act then(std::vector<Act> acts) {
           },
           acts.front().name};
 }
-// Runs the action in a group of some of the ranks.
 inline Act in_group(const std::vector<int>& members, const Act& act) {
   return {[=](Rank& me) {
     Rank there(me.bootstrap, me.options, me.scores);
@@ -138,7 +136,7 @@ inline Act in_group(const std::vector<int>& members, const Act& act) {
     act.run(there);
   }};
 }
-// Repeats the action until an error ends it.
+// Repeats the action until it throws.
 inline Act again_and_again(const Act& act) {
   return {[=](Rank& me) {
     while (true) act.run(me);
@@ -179,7 +177,7 @@ inline const Act kLeaves{[](Rank& me) {
 inline const Act kThrows{[](Rank&) { throw Error("out of luck"); }};
 inline const Act kAborts{[](Rank& me) { me.group->abort(); }};
 
-// Runs the action in another thread, some time from now.
+// Runs the action in another thread after the delay.
 inline Act soon(const Act& act, int microseconds = 20'000) {
   return {[=](Rank& me) {
     std::thread([=, &me] {
@@ -253,7 +251,6 @@ inline Act train(const Training& t) {
   }};
 }
 
-// A wrapped model with w (40, 10) and b (40), and the actions of a program on it.
 struct Wrapped {
   std::shared_ptr<comm::ProcessGroup> group;
   Tensor w = trained(integers({40, 10}, 1)), b = trained(integers({40}, 2));
@@ -281,7 +278,6 @@ inline Act with_hook(const std::function<Future(const GradBucket&)>& call) {
     m.step();
   });
 }
-// Makes this number of steps in a join().
 inline Act joined(int steps, const JoinOptions& options = {}) {
   return with_ddp([=](Wrapped& m) {
     m.ddp.join(

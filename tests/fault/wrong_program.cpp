@@ -23,10 +23,10 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kAtOnce = 8;          // programs run concurrently; they mostly wait
-constexpr std::chrono::seconds kHangs{40};  // then a program is killed and its test fails
+constexpr std::chrono::seconds kHangs{40};  // a program that takes longer is killed, and fails
 constexpr double kGrace = 2;                // s after the deadline
-// On a machine that is short of cores, everything is late, including the start of the ranks. Each
-// rank is therefore allowed this many times the duration of its start.
+// On a busy machine everything is late. Each rank is therefore also allowed this many times the
+// duration of its start.
 constexpr double kLateness = 10;
 
 double seconds_since(Clock::time_point start) {
@@ -122,7 +122,6 @@ void check_rank(const WrongProgram& program, int rank, const Ending& ending) {
   CHECK(type == program.error);
   for (const std::string& part : program.says) CHECK_THAT(text, ContainsSubstring(part));
   if (program.culprit >= 0 && rank != program.culprit) CHECK(peer == program.culprit);
-  // The error names the line of the call in this folder or, for a call made by DDP, in the library.
   const bool about_calls = type == "MismatchError" || type == "TimeoutError";
   if (about_calls && program.names_line)
     CHECK_THAT(text, ContainsSubstring(".cpp:") || ContainsSubstring(".hpp:"));
@@ -142,7 +141,7 @@ void check(const Running& running) {
 std::chrono::milliseconds deadline() {
   static const milliseconds chosen = [] {
     constexpr double kUsual = 500, kLongest = 4000;  // ms
-    constexpr double kQueue = 4;  // programs per core that need no longer deadline
+    constexpr double kQueue = 4;  // programs per core for which the usual deadline suffices
     double load = 0;
     if (getloadavg(&load, 1) != 1) load = 0;
     const double queue = load / static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
@@ -160,7 +159,7 @@ void Rank::stop() const {
   const pid_t stopped = getpid();
   if (fork() == 0) {
     wait_for_the_others();
-    // Sends the signal repeatedly, because the process may not have stopped yet.
+    // Repeated, because the process may not have stopped yet.
     for (int again = 0; again < 20; ++again) {
       ::kill(stopped, SIGCONT);
       std::this_thread::sleep_for(milliseconds(20));

@@ -1,6 +1,5 @@
-// Programs that are wrong on purpose, and the harness that runs them. Every rank is a process, and
-// each must end with an error that names the culprit and the call. The table of programs is in
-// wrong_programs_test.cpp.
+// Runs programs that are wrong on purpose. Every rank is a process, and must end with an error that
+// names the culprit and the call. The table of programs is in wrong_programs_test.cpp.
 #pragma once
 
 #include <atomic>
@@ -14,14 +13,12 @@
 
 namespace ringsmith::test {
 
-// Timeout of every wait in these programs: 500 ms, or more if the run queues of the cores are long,
-// so that no rank is late by accident.
+// Timeout of every wait in these programs: 500 ms, or more if the cores' run queues are long.
 [[nodiscard]] std::chrono::milliseconds deadline();
 // Timeout of programs with their own `start`, in units of deadline(), because processes start
 // slowly.
 constexpr int kStartPatience = 4;
 
-// One rank, as seen by its actions.
 class Rank {
  public:
   struct Scores {  // shared by the ranks of a program and the test
@@ -32,7 +29,6 @@ class Rank {
 
   [[nodiscard]] int rank() const { return bootstrap->rank(); }
   [[nodiscard]] int world() const { return bootstrap->size(); }
-  // Waits until all others have ended, with or without an error.
   void wait_for_the_others() const;
   // Stops this process with SIGSTOP; a child continues it when all others have ended.
   void stop() const;
@@ -59,7 +55,6 @@ struct WrongProgram {
   // the error names no peer.
   int culprit = -1;
   int world = 3;
-  // Ranks that end with another error; "": without an error.
   std::map<int, std::string> instead = {};
   // How a rank gets its group, and whether all ranks first make three matching calls.
   std::function<void(Rank&)> start = {};
@@ -67,7 +62,7 @@ struct WrongProgram {
   bool names_line = true;  // whether mismatches and timeouts name the line of a call
 };
 
-// Runs all programs, several at a time, and checks the outcome of every rank (with Catch2).
+// Runs the programs concurrently, and checks every rank's outcome with Catch2.
 void check_wrong_programs(const std::vector<WrongProgram>& programs);
 
 }  // namespace ringsmith::test

@@ -31,8 +31,8 @@ WrongProgram differs(const std::string& name, const Act& common, const Act& othe
 std::string waited_for(const std::string& rank) {
   return "waited " + std::to_string(deadline().count()) + " ms for rank " + rank;
 }
-// Rank 2 never makes the call, because of `why`. The others' errors must contain `seen`, their
-// account of what it is doing, if given.
+// Rank 2 never makes the call, because of `why`. If given, `seen` must appear in the others'
+// errors, which say what rank 2 is doing.
 WrongProgram late(const std::string& name, const Act& waiting, const Act& why,
                   const std::string& seen = "") {
   return {.name = name,
@@ -42,7 +42,6 @@ WrongProgram late(const std::string& name, const Act& waiting, const Act& why,
           .says = {waited_for("2"), "To blame: rank 2 (pid ", seen, waiting.name},
           .culprit = 2};
 }
-// Rank 2 ends, and the others learn of it immediately.
 WrongProgram lost(const std::string& name, const Act& waiting, const Act& how,
                   const std::string& said, const std::string& victim = "") {
   return {.name = name,

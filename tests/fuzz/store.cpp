@@ -1,15 +1,16 @@
 // fuzz_store BYTES [SEED]: feeds the store input that no honest process would send, and stops at
-// the first violation (exit code 1, with the seed). `make fuzz` runs it with 10 million bytes under
+// the first violation (exit code 1). `make fuzz` runs it with 10 million bytes under
 // AddressSanitizer.
 //
 //     strangers   random bytes; proofs with a wrong bit, truncated, or copied from another session
 //     members     requests with wrong lengths, counts and kinds, in correctly sealed frames; broken
 //                 frames; in pieces of any size
-//     the server  the same over TCP, with connections dropped at any moment
+//     the server  random bytes over TCP, from clients that leave at any moment
 //     a client    whose server knows the secret and answers nonsense
 //
 // Invariants: no crash; no stranger ever changes a key or reads a value; memory stays bounded; the
-// server's messages are well-formed; and at the end it still serves clients that know the secret.
+// server's messages are well-formed; and at the end the server still serves clients that know the
+// secret.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -73,7 +74,6 @@ class Fuzzer {
     return out;
   }
 
-  // Applies one of the small mutations that find most bugs.
   std::string injured(std::string text) {
     if (text.empty()) return garbage(40);
     const std::size_t at = below(text.size());
@@ -115,8 +115,7 @@ class Fuzzer {
     return m;
   }
 
-  // Feeds the bytes in pieces of any size, and processes the session's work in between, as a server
-  // would.
+  // Feeds the bytes in pieces, and lets the session work in between, as a server would.
   void feed(Session& session, std::string_view bytes) {
     left_ -= std::min(left_, bytes.size());
     while (!bytes.empty() && session.room() > 0) {
@@ -158,7 +157,7 @@ class Fuzzer {
       case 2:
         feed(session, proof.substr(0, below(proof.size())));
         break;
-      default:  // right, but for another session
+      default:  // a correct proof for another session
         feed(session, (recorded_.empty() ? garbage(kProof) : recorded_) + garbage(100));
     }
     must(!session.member(), "a stranger was let in");
@@ -196,7 +195,7 @@ class Fuzzer {
       const bool broken = below(30) == 0;
       if (broken) frame = injured(frame);
       feed(session, frame);
-      now_ += 5ms;  // longer than every wait that request() makes, except the endless ones
+      now_ += 5ms;  // longer than the usual waits of request()
       work(session);
       while (const auto answer = opener.open(heard_)) {
         must(Message::decode(*answer).kind <= 2, "an answer of no kind");
@@ -209,7 +208,7 @@ class Fuzzer {
     must(*table.find(kCanary) == kSong, "the canary's song has changed");
   }
 
-  // Sends requests over TCP without waiting for answers, and closes connections at any point.
+  // Sends garbage over TCP, looks for a refusal in half of the cases, and closes the connection.
   void visit(const Address& address) {
     ++visits_;
     std::string why;
@@ -267,7 +266,7 @@ class Fuzzer {
     Sealer sealer(h.session_key(kSecret), Direction::to_client);
     std::string ignored(4096, '\0');
     for (const std::string& answer : answers) {
-      pollfd request{socket.get(), POLLIN, 0};  // no request: it waits for the end of a frame
+      pollfd request{socket.get(), POLLIN, 0};  // the client may still wait for a whole frame
       if (poll(&request, 1, 50) != 1) return;
       if (recv(socket.get(), ignored.data(), ignored.size(), 0) <= 0) return;
       say(seals ? sealer.seal(answer) : answer);

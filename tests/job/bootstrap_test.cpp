@@ -1,6 +1,5 @@
-// Ranks, as threads, find each other through a store or a folder. Tests the order of the exchanged
-// records, the collectives built on them, and that all ranks get one clear error if a rank is
-// missing, duplicate or lost.
+// Ranks, as threads, find each other through a store or a folder. All get one clear error if a rank
+// is missing, duplicate or lost.
 #include "runtime/job/bootstrap.hpp"
 
 #include <filesystem>
@@ -25,14 +24,13 @@ namespace {
 
 const Secret kSecret("a secret of this test", "the test");
 
-// A way for the ranks of one job to meet.
 struct Meeting {
   virtual ~Meeting() = default;
   [[nodiscard]] virtual std::shared_ptr<Bootstrap> join(int rank, int world,
                                                         milliseconds timeout) const = 0;
 };
 
-// As under ringrun, the launcher runs the store. Here the test is the launcher.
+// As under ringrun, the launcher, here the test, runs the store.
 struct LaunchedMeeting : Meeting {
   [[nodiscard]] std::shared_ptr<Bootstrap> join(int rank, int world,
                                                 milliseconds timeout) const override {
@@ -47,7 +45,7 @@ struct LaunchedMeeting : Meeting {
   StoreServer server{kSecret, {}};
 };
 
-// Rank 0 runs the store on a port agreed in advance, as in a job started by hand or by srun.
+// Rank 0 runs the store on a port agreed in advance, as under srun or by hand.
 struct RankZeroMeeting : Meeting {
   [[nodiscard]] std::shared_ptr<Bootstrap> join(int rank, int world,
                                                 milliseconds timeout) const override {
@@ -206,7 +204,6 @@ TEST_CASE("a rank given twice ends all ranks at once, and both processes are nam
           "[bootstrap]") {
   for (const auto& meeting : all_meetings()) {
     const auto began = std::chrono::steady_clock::now();
-    // Rank 2 is missing because its process was started as rank 1.
     for (const std::string& error :
          meet(*meeting, {{0, 3, 20s}, {1, 3, 20s}, {1, 3, 20s, 100ms}})) {
       CHECK_THAT(error, ContainsSubstring("MismatchError"));
@@ -242,7 +239,7 @@ TEST_CASE("a rank that leaves before all have met is named at once", "[bootstrap
 
 TEST_CASE("who comes after a rank died and rank 0 knew names the dead one, not rank 0",
           "[bootstrap]") {
-  // Rank 0 looks for dead ranks ten times a second, so it knows of the death when rank 2 arrives.
+  // Rank 0 looks for dead ranks ten times a second, so it knows of the death before rank 2 arrives.
   const auto said = meet(RankZeroMeeting(), {{0, 3, 10s}, {1, 3, 10s, 50ms, 0}, {2, 3, 3s, 550ms}});
   for (const std::size_t survivor : {0U, 2U})
     CHECK_THAT(said[survivor], ContainsSubstring("PeerLost: rank 1 (pid"));
@@ -252,7 +249,6 @@ TEST_CASE("a meeting folder is gone when all have left, and a used one is refuse
   const FolderMeeting meeting;
   for (const std::string& error : meet(meeting, world_of(3, 2))) CHECK(error == "");
   CHECK_FALSE(std::filesystem::exists(meeting.parent + "/job"));
-  // Simulates a job that was started earlier and never ended.
   const auto crashed = meeting.join(0, 2, 20s);
   CHECK_THAT(meet(meeting, {{0, 2, 20s}})[0],
              ContainsSubstring("given twice") && ContainsSubstring("left behind"));

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// A job of simulated ranks: each caller is the address of a character in an array.
+// Simulated ranks: each caller is the address of a character in an array.
 class Job {
  public:
   explicit Job(int world, int least) : coordinator_({world, least, 10s}) {}
@@ -36,7 +36,6 @@ class Job {
     for (const int rank : a.ranks) text += " " + std::to_string(rank);
     return text + (a.joining > 0 ? " +" + std::to_string(a.joining) : "");
   }
-  // Checks that each of these callers gets this answer.
   void all(const std::vector<int>& who, const std::string& expected) {
     for (const int w : who) {
       INFO("caller " << w);
@@ -56,7 +55,6 @@ class Job {
   Coordinator coordinator_;
 };
 
-// Returns three ranks that have started and completed two steps.
 Job three_ranks(int least = 2) {
   Job job(3, least);
   for (const int w : {2, 0, 1}) job.ask(w);
@@ -210,7 +208,7 @@ TEST_CASE("too few without a silent member: it has as long again to return", "[c
   job.pass(7s);
   CHECK(job.answer(0) == "waits");
   CHECK(job.coordinator().take_silent_ranks() == std::vector{1});
-  job.lose(1);  // its process is killed
+  job.lose(1);
   job.pass(9999ms);
   CHECK(job.answer(0) == "waits");
   SECTION("it returns") {

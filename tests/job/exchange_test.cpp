@@ -1,7 +1,7 @@
-// A member dies in the middle of an exchange, after its record has arrived but before it has read
-// the others' records. If it was the last to arrive, and had to pack the records, the exchange
-// fails and names it. Otherwise the exchange no longer needs it and succeeds; its death is then
-// reported to members that ask, and the next exchange fails. Both happen long before any deadline.
+// A member dies after its record has arrived but before it has read the others' records. If that
+// member was the last to arrive, it had to pack the records, so the exchange fails and names it.
+// Otherwise the exchange succeeds, the death is reported to members that ask, and the next exchange
+// fails. No exchange waits for a deadline.
 #include "runtime/job/exchange.hpp"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 const Secret kSecret("a secret of this test", "the test");
 
-// The store as used by a member that dies before it reads the records.
+// A member's view of the store; the member dies before it reads the records.
 class DiesBeforeItReads : public Store {
  public:
   explicit DiesBeforeItReads(std::shared_ptr<Store> store) : store_(std::move(store)) {}

@@ -1,5 +1,3 @@
-// Tests meeting folders that other users can modify. Anyone who can write to one could impersonate
-// ranks.
 #include <filesystem>
 #include <fstream>
 #include <sys/stat.h>
@@ -53,7 +51,7 @@ TEST_CASE("what no rank has written into a meeting folder is an error with a rem
     CHECK_THROWS_WITH(folder.join(), ContainsSubstring("remove the meeting folder"));
   }
   for (const char* name : {"rank-0", "rank-1", "verdict"}) {
-    const Folder odd;  // reading a FIFO without a deadline would block
+    const Folder odd;  // a FIFO must not block the reader
     REQUIRE(mkfifo((odd.path + "/" + name).c_str(), 0600) == 0);
     CHECK_THROWS_WITH(odd.join(), ContainsSubstring(std::string(name) + "' is a FIFO") &&
                                       ContainsSubstring("remove the meeting folder"));

@@ -1,5 +1,3 @@
-// Tests the place that a process derives from its environment, for complete, incomplete and
-// contradictory settings.
 #include "runtime/job/place.hpp"
 
 #include <map>

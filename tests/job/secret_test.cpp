@@ -1,4 +1,3 @@
-// Tests the sources of the job's secret, and the values that are refused.
 #include "runtime/job/store/secret.hpp"
 
 #include <cerrno>
@@ -80,7 +79,7 @@ TEST_CASE("a new secret's file can be read back, and is never written over", "[s
   CHECK(Secret::from_file(path).bytes() == bytes);
 }
 
-// Simulates a full disk by a limit on the size of files, in a child process.
+// A limit on the size of files simulates a full disk.
 TEST_CASE("a secret that cannot be written is no file, and the reason is told", "[secret]") {
   const Folder folder;
   for (const rlim_t size : {0, 10}) {

@@ -1,5 +1,4 @@
-// Tests the store's door, an inherited socket that gives ranks a private way into the store, and a
-// store without a door.
+// Tests the store with and without a door, an inherited socket that gives ranks a private way in.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <future>
@@ -24,8 +23,7 @@ namespace {
 
 const Secret kSecret("a secret of this test", "the test");
 
-// Returns an address at which no program listens, so that a client can reach the store only by the
-// door.
+// No program listens at this address, so a client can reach the store only by the door.
 tcp::Address nowhere() {
   return {"127.0.0.1", static_cast<std::uint16_t>(std::stoi(testing::free_port()))};
 }
@@ -52,7 +50,6 @@ NoStore::How silence_of(const tcp::Address& address, std::chrono::milliseconds t
   throw Error("there is a store");
 }
 
-// Connects from the given address of the loopback interface.
 Descriptor call_from(const char* address, std::uint16_t port) {
   Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in from{}, to{};
@@ -104,7 +101,7 @@ TEST_CASE("a door is found by number and socket, and is closed in programs that 
   fcntl(door.outside.get(), F_SETFD, 0);
   CHECK(store::find_door(text.c_str()) == door.outside.get());
   CHECK((fcntl(door.outside.get(), F_GETFD) & FD_CLOEXEC) != 0);
-  // These are refused: the same number but another socket, a file, invalid texts, and no text.
+  // Refused: the same number with another socket, a file, invalid texts, and no text.
   const std::string other = store::describe_door(door.inside.get());
   const std::string number = text.substr(0, text.find(':'));
   CHECK(store::find_door((number + other.substr(other.find(':'))).c_str()) == -1);
@@ -159,7 +156,7 @@ TEST_CASE("a flood from one address sends nobody away who calls from another", "
   while (server.counters().accepted < 101 && !deadline.passed()) std::this_thread::sleep_for(1ms);
   CHECK(server.counters().refused == 93);
   std::string hello(store::kHello + 1, '\0');
-  pollfd readable{early.get(), POLLIN, 0};  // it may only just have been accepted
+  pollfd readable{early.get(), POLLIN, 0};  // the server may have just accepted the connection
   REQUIRE(poll(&readable, 1, 10'000) == 1);
   CHECK(recv(early.get(), hello.data(), hello.size(), MSG_DONTWAIT) == ssize_t{store::kHello});
   CHECK((recv(early.get(), hello.data(), hello.size(), MSG_DONTWAIT) == -1 && errno == EAGAIN));

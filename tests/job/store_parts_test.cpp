@@ -1,4 +1,4 @@
-// Tests the store's messages, their authentication, and its table, without a network.
+// The store's parts, without a network.
 #include "runtime/base/error.hpp"
 #include "runtime/job/store/secret.hpp"
 #include "runtime/job/store/session.hpp"

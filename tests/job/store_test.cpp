@@ -1,5 +1,3 @@
-// Tests the store over TCP: several clients, waiting, wills, and the ways in which a connection is
-// refused or lost.
 #include "runtime/job/store/store.hpp"
 
 #include <future>
@@ -22,7 +20,6 @@ namespace {
 
 const Secret kSecret("a secret of this test", "the test");
 
-// A server on a free port of the loopback interface, and its clients.
 struct Fixture {
   explicit Fixture(StoreServerOptions options = {}) : server(kSecret, std::move(options)) {}
   [[nodiscard]] tcp::Address address() const { return {"127.0.0.1", server.port()}; }
@@ -80,8 +77,8 @@ TEST_CASE("get and wait sleep until the keys are there, or say which are not", "
   CHECK(missing.get().empty());
   CHECK(a->wait({"x", "p", "y", "q"}, 5ms) == std::vector<std::string>{"p", "q"});
   CHECK(a->wait({}, 0ms).empty());
-  // A key that exists for only a moment is enough for a client that is already waiting. On a busy
-  // machine the client takes longer to start waiting, so the pause grows.
+  // A waiting client must see a key that exists for only a moment. On a busy machine the client
+  // starts waiting later, so the pause grows.
   std::string seen;
   for (auto pause = 20ms; seen.empty() && pause < 10s; pause *= 4) {
     value = std::async(std::launch::async, [&, pause] {
@@ -147,7 +144,6 @@ TEST_CASE("without the secret nobody gets in, and the refusal says why", "[store
 }
 
 TEST_CASE("a server that does not know the secret, or is none at all, is not believed", "[store]") {
-  // Starts a server that accepts one connection and answers with these bytes.
   const auto impostor = [](const std::string& says) {
     tcp::Listener listener = tcp::listen_on("127.0.0.1", 0);
     const std::uint16_t port = listener.port;

@@ -1,4 +1,4 @@
-// Compares attention in both modes and both memory layouts with float64. Also tests embedding.
+// Compares attention in both modes with float64. Also tests embedding.
 #include "kernels/attention.hpp"
 
 #include <cmath>
@@ -19,7 +19,6 @@ using ringsmith::testing::widen;
 
 namespace {
 
-// q, k and v in one (batch, tokens, 3 * heads * dim) array; out is (batch, tokens, heads * dim).
 template <class T>
 struct Packed {
   AttentionShape s;

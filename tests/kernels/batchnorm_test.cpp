@@ -52,7 +52,7 @@ double distance(const std::vector<T>& a, const std::vector<T>& b) {
   double worst = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double d = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    if (!(d <= worst)) worst = std::isnan(d) ? HUGE_VAL : d;  // a NaN must not be lost
+    if (!(d <= worst)) worst = std::isnan(d) ? HUGE_VAL : d;
   }
   return worst;
 }

@@ -25,7 +25,7 @@ std::vector<Conv2dShape> shapes() {
   return {
       {1, 1, 1, 1, 1, 1, 1},                       // one multiplication
       {2, 3, 7, 5, 4, 3, 3, 1, 1, 1, 1},           // the usual 3x3
-      {2, 4, 8, 9, 6, 1, 1},                       // 1x1: needs no im2col
+      {2, 4, 8, 9, 6, 1, 1},                       // 1x1
       {2, 4, 8, 9, 6, 1, 1, 2, 2},                 // 1x1 with a stride
       {3, 2, 9, 7, 3, 3, 2, 2, 1, 0, 2},           // different in height and width
       {1, 2, 9, 10, 2, 3, 3, 1, 1, 2, 2, 2, 2},    // dilated
@@ -35,10 +35,10 @@ std::vector<Conv2dShape> shapes() {
       {2, 2, 4, 11, 3, 2, 3, 3, 3, 1, 4, 1, 2},    // strides, padding and dilation at once
       {0, 2, 4, 4, 3, 3, 3, 1, 1, 1, 1},           // an empty batch
       {1, 16, 17, 19, 32, 3, 3, 2, 2, 1, 1},
-      {3, 48, 16, 16, 8, 3, 3, 1, 1, 1, 1},  // rows of one vector, more taps than fit in a tile
+      {3, 48, 16, 16, 8, 3, 3, 1, 1, 1, 1},  // rows of one vector
       {9, 50, 4, 4, 7, 3, 3, 1, 1, 1, 1},    // a sample of one vector, with shorter rows
       {2, 3, 5, 65, 9, 3, 3, 1, 1, 1, 1},    // rows longer than a panel
-      {1, 2, 3, 400, 65, 1, 3, 1, 1, 0, 1},  // the same, with more pixels than fit in a tile
+      {1, 2, 3, 400, 65, 1, 3, 1, 1, 0, 1},  // long rows, and more pixels than a pass of dw
   };
 }
 
@@ -51,7 +51,6 @@ Result run(const Conv2dShape& s, Mode mode) {
   set_mode(mode);
   const auto x = dyadic(s.n * s.c * s.h * s.w, 1), w = dyadic(s.out_c * s.taps(), 2),
              b = dyadic(s.out_c, 3), dy = dyadic(s.n * s.out_c * s.out_pixels(), 4);
-  // Outputs start as garbage, which must be overwritten.
   const auto garbage = [](std::size_t n) { return std::vector<float>(n, 1e30F); };
   Result r{garbage(dy.size()), garbage(dy.size()), garbage(x.size()), garbage(w.size()),
            garbage(b.size())};

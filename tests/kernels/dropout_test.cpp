@@ -1,5 +1,4 @@
-// Compares Philox with its authors' known answers (Random123, kat_vectors), and tests the masks
-// made from it.
+// Compares Philox with its authors' known answers (Random123, kat_vectors), and tests the masks.
 #include "kernels/dropout.hpp"
 
 #include <algorithm>
@@ -29,8 +28,8 @@ Mask draw(std::size_t n, double keep, PhiloxState state) {
 }  // namespace
 
 TEST_CASE("Philox-4x32-10 gives its authors' answers") {
-  // Their counter has 128 bits, ours only the lower 64, so their vector of all ones cannot be
-  // tested.
+  // The authors' vector of all ones cannot be tested, because their counter has 128 bits and ours
+  // only the lower 64.
   CHECK(philox(0, 0) == PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
 }
 

@@ -1,4 +1,4 @@
-// Compares fast element-wise kernels and sums with oracles, over strides, broadcasts and threads.
+// Compares fast element-wise kernels and sums with the oracles.
 #include "kernels/elementwise.hpp"
 
 #include "kernels/reduction.hpp"
@@ -29,7 +29,6 @@ Tensor values_of(const Shape& shape, unsigned seed) {
   return from_vector(random_values(numel_of(shape), seed, 2.0F), shape);
 }
 
-// The same values in different layouts.
 std::vector<Tensor> layouts(const Tensor& t) {
   std::vector<Tensor> all{t};
   if (t.dim() < 2) return all;
@@ -112,7 +111,7 @@ TEST_CASE("in place and out of place give the same values", "[elementwise]") {
   Tensor moved = x.clone();
   const float* memory = moved.data<float>();
   const Tensor reused = raw::unary(raw::Unary::tanh, std::move(moved), "t");
-  REQUIRE(reused.data<float>() == memory);  // it was the only reference
+  REQUIRE(reused.data<float>() == memory);  // the operand was the only reference
   REQUIRE(raw::unary(raw::Unary::tanh, x, "t").data<float>() != x.data<float>());
 }
 
@@ -121,7 +120,7 @@ TEST_CASE("sums over any dimensions agree with the oracle and with f64", "[reduc
                                   {100003}, {3, 5},    {64, 32},   {257, 100},  {1, 40},
                                   {40, 1},  {4, 3, 5}, {2, 9, 33}, {3, 2, 4, 5}};
   for (const Shape& shape : shapes) {
-    // Shifted away from zero, so that the sum, to which errors are relative, is not small.
+    // The values are shifted away from zero, because errors are relative to the sum.
     const Tensor base = raw::scalar(raw::Scalar::add, values_of(shape, 7), 3, "test");
     for (const Tensor& x : layouts(base))
       for (unsigned choice = 0; choice < 1U << shape.size(); ++choice) {

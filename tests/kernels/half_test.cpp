@@ -1,8 +1,7 @@
 // Products of 16-bit matrices must have the bits of the float product of the widened matrices,
-// rounded once, and conversions of whole arrays must equal kernels/half.hpp. Products by a
-// processor's instructions for bf16 (kernels/cpu/fast/matmul_bf16.hpp) are compared with the exact
-// sums, for every kind that this processor has. `make test-bf16` runs this on emulated processors
-// that have them.
+// rounded once, and conversions of whole arrays must equal kernels/half.hpp. Products by bf16
+// instructions (kernels/cpu/fast/matmul_bf16.hpp) are compared with the exact sums, for every kind
+// that this processor has. `make test-bf16` runs this on emulated processors that have them.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -27,8 +26,6 @@ using ringsmith::testing::random_values;
 
 namespace {
 
-// A matrix stored by rows, by columns, by rows of a wider matrix, or with gaps in both directions.
-// The gaps are NaN.
 template <class T>
 struct Stored {
   std::vector<T> memory;
@@ -67,7 +64,6 @@ std::vector<float> rounded(std::vector<float> values) {
   return values;
 }
 
-// Sets how bf16 products are computed within a scope.
 class Bf16Scope {
  public:
   explicit Bf16Scope(Bf16Products how) : previous_(bf16_products()) { set_bf16_products(how); }
@@ -147,7 +143,7 @@ struct Exact {
   }
 };
 
-// Integers with small sums, so that one product too many or too few is visible.
+// Sums are small, so one product too many or too few is visible.
 std::vector<float> small_integers(std::int64_t n, unsigned seed) {
   std::mt19937 generator(seed);
   std::vector<float> values(static_cast<std::size_t>(n));
@@ -155,8 +151,8 @@ std::vector<float> small_integers(std::int64_t n, unsigned seed) {
   return values;
 }
 
-// Checks every storage order of a and b. For large sizes not every combination is checked, but each
-// order at least once.
+// Checks every storage order of a and b. Large sizes skip some combinations, but check each order
+// at least once.
 void check_bf16_shape(std::int64_t m, std::int64_t n, std::int64_t k, bool integers) {
   const auto values = [&](std::int64_t count, unsigned seed) {
     return rounded<bf16>(integers ? small_integers(count, seed) : random_values(count, seed));
@@ -272,8 +268,8 @@ TEST_CASE(
       cpu::matmul<bf16>(square.matrix, no_rows.matrix.t(), none.matrix.t(), how);
     }
 
-    // A single non-finite number in the last row, column and k must affect its own row or column of
-    // C and nothing else, even if tiles are padded.
+    // A single non-finite number in the last row, column and k must affect only its own row or
+    // column of C, even if tiles are padded.
     const std::int64_t m = 19, n = 21, k = 35;
     for (const float x : {inf, -inf, nan})
       for (const bool in_a : {true, false}) {

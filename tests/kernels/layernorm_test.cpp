@@ -1,4 +1,4 @@
-// Compares layer normalisation in both modes with float64, for odd sizes and difficult rows.
+// Compares layer normalisation in both modes with float64.
 #include "kernels/layernorm.hpp"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Tests products in every storage order, odd shapes, NaN, and the Linear layer's order of sums.
+// Tests products in every storage order, and the order of their sums.
 #include "kernels/matmul.hpp"
 
 #include <cmath>
@@ -234,9 +234,7 @@ TEST_CASE("the oracle's float sums have the bits of ascending order, not of a be
   CHECK(c == 1.0F);
 }
 
-// Runs in a separate process, because in this one another case may have opened the library. By
-// default OpenBLAS starts a thread per processor. Preventing that by an environment variable would
-// race with threads that read the environment.
+// Runs in a separate process, because in this one another case may have opened the library.
 TEST_CASE("opens OpenBLAS", "[.][opens_openblas]") {
   cpu_set_t before{}, after{};
   char** const environment = environ;

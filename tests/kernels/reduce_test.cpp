@@ -1,5 +1,4 @@
-// Compares the vectorised reduction with the oracle, bit for bit, for every dtype, operation,
-// number of sources and destinations, odd length and misalignment.
+// Compares the vectorised reduction with the oracle, bit for bit.
 #include "kernels/reduce.hpp"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Compares both modes of softmax, log_softmax and the losses with float64, also in edge cases.
+// Compares both modes of softmax, log_softmax and the losses with float64.
 #include "kernels/softmax.hpp"
 
 #include <cmath>

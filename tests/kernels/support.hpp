@@ -1,5 +1,4 @@
-// Shared by the kernel tests: seeded values, a scoped mode, and a distance that is infinite for
-// NaN.
+// Shared by the kernel tests.
 #pragma once
 
 #include <cmath>
@@ -40,7 +39,7 @@ inline std::vector<float> narrow(const std::vector<double>& x) {
   return y;
 }
 
-// Returns the largest |a - b| / max(1, |b|max), or infinity if a size or a non-finite value
+// The largest |a - b| / max(1, |b|max), or infinity if a size or a non-finite value
 // differs.
 inline double distance(std::span<const float> a, std::span<const float> b) {
   constexpr double kInf = std::numeric_limits<double>::infinity();

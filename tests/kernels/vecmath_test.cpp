@@ -1,5 +1,4 @@
-// Compares the vectorisable exp, log, tanh, sigmoid and erf with float64, over the whole range of
-// float.
+// Compares the vectorisable functions with float64.
 #include "kernels/cpu/fast/vecmath.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Compares the operations and bytes of a kernel as computed by hand with the profiler's counts.
+// Compares the profiler's counts of operations and bytes with those computed by hand.
 #include "kernels/work.hpp"
 
 #include <type_traits>
@@ -22,7 +22,7 @@ namespace {
 
 const Device kCpu = Device::cpu();
 
-// Returns the work that the profiler counts for the only kernel that body calls.
+// The work that the profiler counts for the only kernel that body calls.
 template <class Body>
 profile::KernelWork counted(const char* name, const Body& body) {
   (void)profile::take_rows();

@@ -1,5 +1,5 @@
 // The labs' judge must report a hang only if there is one. It constantly watches processes that
-// pass a token to each other, and may look between any two of their instructions.
+// pass on a token, and may look between any two of their instructions.
 #include "labs/kit/board.hpp"
 
 #include <array>
@@ -21,8 +21,8 @@ struct Shared {
   std::array<kit::Counter, kWorld> sent;  // by rank: number of tokens passed on
 };
 
-// Each rank is a process. The token goes around `rounds` times. If it is to be lost, it goes around
-// once more, and rank 0 does not pass it on.
+// Each rank is a process. The token goes around `rounds` times. If `lost`, the ranks wait for the
+// token once more, but rank 0 does not pass it on.
 class TokenRing {
  public:
   TokenRing(std::uint64_t rounds, bool lost) {

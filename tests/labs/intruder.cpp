@@ -1,6 +1,6 @@
-// intruder PORT SOCKET JUDGE FILE... : makes the attempts of a hostile submission, running instead
-// of a driver. Prints one line per attempt: "NAME reached" or "NAME kept". FILEs exist, and any
-// user may read and write them; a process listens at PORT and at SOCKET; JUDGE is a process.
+// intruder PORT SOCKET JUDGE FILE... : makes the attempts of a hostile submission, in place of a
+// driver. Prints "NAME reached" or "NAME kept" for each. Any user may read and write FILEs, a
+// process listens at PORT and at SOCKET, and JUDGE is a process.
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
@@ -91,7 +91,7 @@ void try_system() {
   (void)none;
 }
 
-// Forks until fork fails or there are `enough` children, which wait for a signal that ends them.
+// Forks until fork fails or there are `enough` children, which wait for a signal.
 int children_at_most(int enough) {
   int count = 0;
   for (; count < enough; ++count) {

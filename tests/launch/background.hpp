@@ -1,4 +1,3 @@
-// A program that runs in the background of a test, with its output and exit code.
 #pragma once
 
 #include <chrono>
@@ -47,7 +46,7 @@ class Background {
     waitpid(pid_, nullptr, 0);
   }
   [[nodiscard]] pid_t pid() const { return pid_; }
-  // Returns the exit code; 128 + signal; -1 if it does not end.
+  // Returns the exit code, 128 + signal, or -1 if the program does not end within 30 s.
   [[nodiscard]] int wait() {
     int status = 0;
     if (!eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; })) return -1;

@@ -1,4 +1,3 @@
-// Tests the variables that a rank gets. They have torchrun's names.
 #include <algorithm>
 #include <map>
 

@@ -1,6 +1,5 @@
-// Strangers on the same host flood the port of ringrun's store, each in a different way. A job must
-// start and end as if they did not exist. `make test-all` does a few launches;
-// RINGSMITH_TEST_FLOODED sets the number for a longer run:
+// Other processes on the same host flood the port of ringrun's store, each in a different way. No
+// job may notice. RINGSMITH_TEST_FLOODED sets the number of launches:
 //   RINGSMITH_TEST_FLOODED=20 build/release/bin/tests_launch "[flood]"
 // With RINGSMITH_TEST_FLOODED_TCP=1 the ranks connect without their inherited socket, as ranks on
 // other hosts must.
@@ -23,11 +22,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto kLimit = 10s;  // limit for one launch
+constexpr auto kLimit = 10s;
 
 enum class Kind { silence, junk, half_a_proof, rapid };
 
-// Connects without waiting for an answer.
 Descriptor knock(std::uint16_t port) {
   Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_in to{};
@@ -51,7 +49,7 @@ Descriptor knock(std::uint16_t port) {
   }
 }
 
-// Four processes that connect as fast as they can.
+// Four processes, one of each kind, that connect as fast as they can.
 class Flood {
  public:
   explicit Flood(const std::string& port) {

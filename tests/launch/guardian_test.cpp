@@ -1,6 +1,6 @@
-// If the guardian or ringrun itself is stopped or killed, the job ends within seconds with its
-// report, and leaves no process. `make test-all` does a few rounds at random moments;
-// RINGSMITH_TEST_GUARDIANS sets the number for a longer run, RINGSMITH_TEST_SEED the moments:
+// If the guardian or ringrun itself is stopped or killed, the job still ends within seconds and
+// leaves no process. RINGSMITH_TEST_GUARDIANS sets the number of rounds at random moments,
+// RINGSMITH_TEST_SEED the moments:
 //   RINGSMITH_TEST_GUARDIANS=50 build/release/bin/tests_launch "[guardian]"
 #include <cstdlib>
 #include <random>
@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kLimit = 10s;  // from the last signal to ringrun's end
 
-// Two ranks; all processes that they start have the folder's name in their environment.
+// Two ranks. The environment of all processes that they start contains the folder's name.
 struct Job {
   explicit Job(const std::string& script)
       : mark("RINGSMITH_TEST_JOB=" + folder.path.string()),
@@ -73,7 +73,7 @@ void check(Act act, End end) {
   if (end == End::killed) kill(job.job.pid(), SIGKILL);
   if (end == End::rank_fails || end == End::well) write_text(job.folder / "go", "y");
   const int code = job.job.wait();
-  if (act == Act::hold) {  // its tracer must reap it before its parent can
+  if (act == Act::hold) {  // the tracer must reap the guardian before ringrun can
     int status = 0;
     CHECK(eventually([&] {
       return waitpid(guardian, &status, __WALL | WNOHANG) == guardian && WIFSIGNALED(status);
@@ -110,8 +110,8 @@ long from_environment(const char* name, long otherwise) {
   return text != nullptr ? std::atol(text) : otherwise;
 }
 
-// Stops or kills the guardian and perhaps stops ringrun at a random moment of a launch that takes
-// about 20 ms, and ends the job another random moment later.
+// Stops or kills the guardian, and perhaps stops ringrun, at a random moment of a launch, which
+// takes about 20 ms. Ends the job another random moment later.
 void random_round(std::mt19937& random) {
   const auto below = [&random](unsigned n) { return random() % n; };
   const bool kill_guardian = below(2) == 0, kill_launcher = below(3) == 0, pause = below(3) == 0;
@@ -119,7 +119,6 @@ void random_round(std::mt19937& random) {
   Job job(kill_guardian && kill_launcher ? "exec sleep 300" : "sleep 300 & wait");
   const pid_t launcher = job.job.pid();
   const std::string name = "/proc/" + std::to_string(launcher) + "/comm";
-  // Waits until the child process has become ringrun.
   REQUIRE(eventually([&] { return read_text(name) == "ringrun\n"; }));
   std::this_thread::sleep_for(std::chrono::microseconds(below(40'000)));
   const pid_t guardian = job.guardian();
@@ -144,8 +143,8 @@ void random_round(std::mt19937& random) {
 
 TEST_CASE("a guardian that is stopped or killed holds up no end of a job", "[guardian]") {
   for (const End end : {End::asked, End::rank_fails, End::well, End::killed}) check(Act::stop, end);
-  // If both the guardian and the launcher are killed, the kernel ends only the ranks, but not their
-  // children. Therefore End::killed is left out.
+  // If the guardian and ringrun are both killed, the kernel ends the ranks but not their children,
+  // so End::killed is left out.
   for (const End end : {End::asked, End::rank_fails, End::well}) check(Act::kill, end);
   check(Act::hold, End::asked);
 }

@@ -1,5 +1,4 @@
-// Tests whether control groups' files show that the kernel killed a rank because of a memory limit.
-// Also uses a real group that is too small.
+// Whether a control group's files show that the kernel killed a rank because of a memory limit.
 #include <filesystem>
 
 #include "runtime/job/launch/failure.hpp"
@@ -13,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A control group below this process's own; not valid if this user may not create one.
+// A control group below this process's own; not valid if this user may not create it.
 class Group {
  public:
   explicit Group(const std::string& limit)
@@ -22,7 +21,7 @@ class Group {
     std::error_code error;
     if (!fs::create_directory(path_, error)) return;
     valid_ = put("memory.max", limit) || put("memory.limit_in_bytes", limit);
-    // Forbids swapping. Otherwise the memory would be swapped out first.
+    // Otherwise the kernel would first swap.
     if (!put("memory.swap.max", "0")) (void)put("memory.memsw.limit_in_bytes", limit);
   }
   Group(const Group&) = delete;
@@ -88,7 +87,7 @@ TEST_CASE("a rank that outgrows its control group is told as such", "[memory]") 
     WARN("not run: no right to make control groups for memory");
     return;
   }
-  // tail buffers a line that never ends, so it needs more and more memory, up to 1 GB.
+  // tail buffers a line that never ends, up to 1 GB.
   const auto r =
       run_program({"sh", "-c",
                    "echo $$ > " + group.members() + " && exec " + kRingrun +

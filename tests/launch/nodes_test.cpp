@@ -1,5 +1,5 @@
-// Several nodes, each a ringrun on this host with its own --node-rank. They meet through a file
-// with node 0's port, so that tests do not compete for a port.
+// Several nodes, each a ringrun on this host with its own --node-rank. They find node 0's port in a
+// file, so that tests do not compete for a port.
 #include <memory>
 #include <sys/stat.h>
 
@@ -12,7 +12,6 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// The nodes of one job; each may have its own options.
 struct Job {
   Job() { REQUIRE(ringrun({"--make-secret", folder / "secret"}).exit_code == 0); }
   [[nodiscard]] Words words(int node, int nodes, const Words& options,
@@ -97,7 +96,7 @@ TEST_CASE("a failure on one node ends all, and every node tells the same story",
 }
 
 TEST_CASE("a culprit on one node goes before witnesses on the other", "[nodes]") {
-  // The culprit, rank 3, ends after the witness, rank 0, whose end closes the pipe.
+  // Rank 3, the culprit, ends after rank 0, the witness, whose end closes the pipe.
   Job job;
   REQUIRE(mkfifo((job.folder / "fifo").c_str(), 0600) == 0);
   for (const int n : {0, 1})
@@ -158,7 +157,6 @@ TEST_CASE("another secret, another job on the port, a left-over port file", "[no
   r = run_program(job.words(0, 2, {}, "true"));
   CHECK(r.exit_code == 6);
   CHECK_THAT(r.err, ContainsSubstring("is another job using it?"));
-  // Checks that the refused nodes did not disturb the job.
   job.start(1, 2, {}, "true");
   for (const int code : job.wait()) CHECK(code == 0);
 }

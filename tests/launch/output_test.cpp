@@ -70,8 +70,7 @@ TEST_CASE("only the last lines are kept, and of a long one its beginning", "[out
   f.end();
   const auto tail = f.output.tail(7);
   REQUIRE(tail.size() == Output::kTail);
-  // 200,000 bytes without an end of line were received in pieces. Only the first 1000 are
-  // remembered.
+  // The 200,000 bytes without an end of line count as one line, of which 1000 bytes are kept.
   CHECK(tail.back().size() == 1000);
 }
 
@@ -121,8 +120,8 @@ TEST_CASE("a screen on a full disk ends the job, and says why", "[ringrun]") {
 TEST_CASE("what a full disk does not take is no success", "[ringrun]") {
   const auto r = run_program({"sh", "-c", "exec " + kRingrun + " --help > /dev/full"}, 60);
   CHECK(r.exit_code == 1);
-  // Compares only the prefix, because the reason is errno's text or, if the help is longer than
-  // stdio's buffer, that part of the output is lost.
+  // Compares only the prefix. The reason is errno's text or, if the help is longer than stdio's
+  // buffer, that output was lost.
   CHECK(r.err.rfind("ringrun: error: cannot write to standard output: ", 0) == 0);
   CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
 }

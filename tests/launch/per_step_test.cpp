@@ -1,6 +1,6 @@
-// ringrun --per-step with real training runs: random ranks are killed and started again while the
-// others continue. `make test-per-step` does this for three minutes on each transport, with a kill
-// every 10 s; RINGSMITH_TEST_SECONDS and RINGSMITH_TEST_EVERY (seconds) change that.
+// ringrun --per-step with real training runs, in which random ranks are killed and started again
+// while the others continue. `make test-per-step` does this for three minutes on each transport,
+// with a kill every 10 s; RINGSMITH_TEST_SECONDS and RINGSMITH_TEST_EVERY (seconds) change that.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -63,7 +63,7 @@ std::vector<std::string> training(const std::string& folder, std::int64_t steps,
          more;
 }
 
-// Returns the lines that the ranks have written, by rank. Skips an incomplete last line.
+// Returns the lines of each rank. Skips an incomplete last line.
 std::vector<std::vector<json>> read_steps(const std::string& folder) {
   std::vector<std::vector<json>> out(kRanks);
   for (int r = 0; r < kRanks; ++r) {
@@ -74,8 +74,7 @@ std::vector<std::vector<json>> read_steps(const std::string& folder) {
   return out;
 }
 
-// Returns the newest step in the files. Reads only their ends, because this test must not take the
-// ranks' CPU time.
+// Reads only the files' ends, because the ranks need the CPU time.
 std::int64_t newest_step(const std::string& folder) {
   std::int64_t newest = -1;
   for (int r = 0; r < kRanks; ++r) {
@@ -89,7 +88,7 @@ std::int64_t newest_step(const std::string& folder) {
   return newest;
 }
 
-// Returns the time at which each step counted, on the first rank that recorded it.
+// Returns the earliest time at which a rank recorded each step.
 std::map<std::int64_t, double> times_of(const std::vector<std::vector<json>>& steps) {
   std::map<std::int64_t, double> out;
   for (const auto& of_rank : steps)
@@ -120,8 +119,8 @@ int count(const std::string& text, const std::string& word) {
   return n;
 }
 
-// Checks that all members of a step agree on its members, on its loss and, if a rank joined, on the
-// parameters after it. Also checks that no sample is used twice in an epoch.
+// All ranks of a step must report the same ranks, the same loss and, if a rank joined, the same
+// parameters after the step. No step may be missing, and no sample may be used twice in an epoch.
 void check_agreement(const std::vector<std::vector<json>>& steps, std::int64_t samples,
                      std::int64_t batch, std::int64_t accumulate = 1) {
   std::map<std::int64_t, json> seen;
@@ -152,7 +151,6 @@ void check_agreement(const std::vector<std::vector<json>>& steps, std::int64_t s
   }
 }
 
-// Returns the file's contents without its header.
 std::string tensors_of(const std::string& file) {
   const std::string bytes = read_text(file);
   std::uint64_t header = 0;
@@ -160,7 +158,6 @@ std::string tensors_of(const std::string& file) {
   return bytes.substr(sizeof header + header);
 }
 
-// Returns the checkpoints that were written completely.
 std::vector<std::int64_t> checkpoints_in(const std::string& run) {
   std::vector<std::int64_t> out;
   for (const auto& [step, path] : list_snapshots(run + "/checkpoints"))
@@ -168,7 +165,6 @@ std::vector<std::int64_t> checkpoints_in(const std::string& run) {
   return out;
 }
 
-// Waits up to ten minutes.
 int wait_long(Background& run) {
   int code = -1;
   for (int i = 0; i < 20 && code < 0; ++i) code = run.wait();
@@ -178,19 +174,19 @@ int wait_long(Background& run) {
 struct KillTest {
   double seconds = 10, every = 3;  // every: seconds between two kills
   std::vector<std::string> options;
-  std::int64_t accumulate = 1;  // as set by the options
+  std::int64_t accumulate = 1;
 };
 
 void run_kill_test(const KillTest& test) {
   const TemporaryFolder folder;
-  // Measures the duration of a step, to compute how many steps fill the time.
+  // The pilot measures how many steps fill the time.
   const ProgramResult pilot = run_program(training(folder / "pilot", 200, test.options), 120);
   INFO(pilot.err);
   REQUIRE(pilot.exit_code == 0);
   const auto first = times_of(read_steps(folder / "pilot"));
   const double pilot_rate =
       static_cast<double>(first.size() - 1) / (first.rbegin()->second - first.begin()->second);
-  const double quiet = test.seconds / 5;  // before the kills, and after them
+  const double quiet = test.seconds / 5;
   const auto steps = static_cast<std::int64_t>(pilot_rate * (test.seconds + 2 * quiet));
 
   const std::string mark = "RINGSMITH_TEST_MARK=" + std::to_string(getpid());
@@ -205,8 +201,7 @@ void run_kill_test(const KillTest& test) {
   int kills = 0;
   std::vector<double> killed_at;
   while (seconds_now() < kills_begin + test.seconds - test.every / 2) {
-    // Stops killing ranks if the training will end soon, because its steps are faster than in the
-    // pilot run.
+    // The training will end soon, because its steps are faster than the pilot's.
     if (newest_step(folder / "run") > steps * 9 / 10) break;
     const int rank = static_cast<int>(random() % kRanks);
     if (const pid_t pid = process_of(mark, rank); pid > 0 && ::kill(pid, SIGKILL) == 0) {
@@ -240,8 +235,8 @@ void run_kill_test(const KillTest& test) {
   }
   CHECK(digests.size() == 1);
 
-  // The last third before the next kill counts as undisturbed, because the rank has returned by
-  // then. If the machine is slow for a while, both rates suffer.
+  // The last third of the time between two kills counts as undisturbed, because the killed rank
+  // should have returned. If the machine is slow for a while, both rates fall.
   double expected = 0, in_kills = 0;
   for (std::size_t k = 0; k + 1 < killed_at.size(); ++k) {
     const double from = killed_at[k], to = killed_at[k + 1], calm = to - (to - from) / 3;
@@ -263,7 +258,7 @@ void run_kill_test(const KillTest& test) {
       joined, digests.begin()->c_str());
   std::fflush(stdout);
   CHECK(joined <= kills);  // a rank may be killed before it has joined
-  // With frequent kills a rank is missing most of the time, and no third is undisturbed.
+  // With more frequent kills, no third is undisturbed.
   if (test.seconds >= 60 && test.every >= 10) CHECK(share >= 0.8);
 }
 
@@ -293,7 +288,6 @@ TEST_CASE("per step without a loss has the bits of DistributedDataParallel", "[p
                std::vector<std::string>{"--accumulate", "2", "--amp", "f16"},
                std::vector<std::string>{"--amp", "f16"});
   CAPTURE(more);
-  // With batches of one image, f16 overflows and steps are skipped.
   const bool skips = more.size() == 2 && more[1] == "f16";
   const std::string batch = skips ? "1" : "16";
   const TemporaryFolder folder;
@@ -339,7 +333,7 @@ TEST_CASE(
       (void)eventually([&] { return newest_step(run) >= until || !alive(job.pid()); });
       const int signal = ended % 2 == 0 ? SIGTERM : SIGUSR1;
       if (end == End::kill) {
-        ::kill(job.pid(), SIGKILL);  // the guardian ends the ranks
+        ::kill(job.pid(), SIGKILL);
       } else if (end == End::ringrun) {
         ::kill(job.pid(), SIGTERM);
       } else if (const pid_t pid = process_of(mark, 2); pid > 0) {
@@ -389,7 +383,7 @@ TEST_CASE("per step: when the rank that writes checkpoints is lost, the next one
   INFO(output);
   CHECK(code == 0);
   check_agreement(read_steps(folder / "run"), 2000, 16);
-  // No checkpoint is missing, except those that a killed rank had neither written nor handed on.
+  // Only checkpoints that a killed rank had neither written nor handed on may be missing.
   const auto saved = checkpoints_in(folder / "run");
   CHECK(std::ssize(saved) >= kSteps - 2 * 3);
   CHECK(saved.back() == kSteps);
@@ -434,7 +428,7 @@ TEST_CASE("per step: a checkpoint that cannot be continued from is refused once,
   CHECK_THAT(seed.err,
              ContainsSubstring("is from a different training run: --seed was 0, but is 7 here"));
   CHECK(count(seed.err, "] train_mlp: error: ") == 1);  // only one rank prints it
-  // Gives the newest checkpoint finite weights whose loss is not finite.
+  // Finite weights whose loss is not finite.
   const std::string newest = folder / ("run/checkpoints/" + snapshot_name(30));
   Snapshot snapshot = read_snapshot(newest);
   for (const auto& [name, tensor] : snapshot.tensors.at("model")) tensor.fill_(3e38);
@@ -520,8 +514,8 @@ TEST_CASE("per step: a rank with other options is refused, at the start and when
           "[per_step]") {
   const TemporaryFolder folder;
   const std::string mark = "RINGSMITH_TEST_MARK=" + std::to_string(getpid());
-  // Starts training() with additional options for rank 1, either for all of its processes or from
-  // the second one on.
+  // Starts a training run with additional options for rank 1, for all of its processes or from the
+  // second one on.
   const auto start = [&](const std::string& run, const std::string& lives,
                          const std::string& more) {
     std::vector<std::string> command = training(folder / run, 1000000, {});
@@ -577,7 +571,7 @@ TEST_CASE("per step: a rank that has taken part is never given up, and is named 
   pid_t last = 0;
   for (int kill_number = 0; kill_number < 7; ++kill_number) {
     const auto before = lines();
-    REQUIRE(eventually([&] {  // rank 1 is a new process and has made steps
+    REQUIRE(eventually([&] {
       const pid_t pid = process_of(mark, 1);
       return pid > 0 && pid != last && lines() > before + 3;
     }));
@@ -589,7 +583,7 @@ TEST_CASE("per step: a rank that has taken part is never given up, and is named 
   CHECK(run.wait() == static_cast<int>(ExitCode::preempted));
   const std::string output = run.output();
   INFO(output);
-  // From its first return on, rank 1 is the last in the quorum.
+  // Since its first return, rank 1 has been the last in the quorum.
   const std::regex named("repeated: rank (\\d+) \\(pid");
   int failed = 0;
   for (std::sregex_iterator at(output.begin(), output.end(), named), end; at != end; ++at, ++failed)

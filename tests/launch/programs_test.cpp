@@ -1,4 +1,5 @@
-// Runs the programs under every launcher. The bits must be the same, and the results right.
+// Runs the programs under the launchers. Training must give bit-identical models under all of them,
+// and the measuring programs must give correct results.
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -21,7 +22,6 @@ ProgramResult under_ringrun(int world, const std::string& program, const Words& 
                  options);
 }
 
-// Starts processes, each with its own variables. Returns 0 if all succeed.
 int by_hand(const std::vector<Words>& variables, const std::string& program, const Words& options) {
   std::vector<std::unique_ptr<Background>> ranks;
   for (const Words& v : variables)
@@ -37,7 +37,7 @@ int by_hand(const std::vector<Words>& variables, const std::string& program, con
   return worst;
 }
 
-// A way to start `world` ranks. They write their files to the folder of --run-dir.
+// Starts `world` ranks, which write their files to the folder of --run-dir.
 using Launcher = std::function<int(int world, const std::string& program, const Words& options)>;
 
 std::map<std::string, Launcher> launchers() {
@@ -159,8 +159,8 @@ TEST_CASE("--bootstrap self ignores the launcher, another kind asks for its vari
 
 TEST_CASE("a rank that dies or leaves early under ringrun is named by all", "[programs]") {
   const std::string perf = kBin + "all_reduce_perf -b 1K -n 20 -N 0";
-  // Rank 1's program dies in the middle of a collective, after rank 0 has started its table. Rank
-  // 1's shell stays until the others have reported it, because ringrun would soon end them.
+  // Rank 1's program dies in a collective, after rank 0 has started its table. Rank 1's shell exits
+  // only after the others have reported the death, because ringrun ends them when the shell exits.
   const TemporaryFolder folder;
   const std::string dies = perf +
                            " & await table.0; kill -KILL $!; wait $!; await said.0; await said.2; "
@@ -177,7 +177,7 @@ TEST_CASE("a rank that dies or leaves early under ringrun is named by all", "[pr
                         ContainsSubstring("ringrun: rank 1 failed first: exit code 1"));
   CHECK(r.exit_code == 1);
   for (const char* survivor : {"said.0", "said.2"}) CHECK(read_text(folder / survivor) == "3\n");
-  // Rank 1 exits with 0 without meeting the others, which learn of it immediately.
+  // Rank 1 exits with 0 before it meets the others, which must learn of this immediately.
   r = ringrun_shell({"--nproc-per-node", "3"}, "[ $RANK = 1 ] || exec " + perf + " --timeout 500");
   INFO(r.err);
   CHECK_FALSE(r.timed_out);

@@ -1,4 +1,4 @@
-// Calls that ringrun refuses, each with one line that names the input and the remedy.
+// Command lines that ringrun refuses with one line that names the input and the remedy.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>

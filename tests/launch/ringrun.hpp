@@ -1,4 +1,3 @@
-// Starts ringrun from tests.
 #pragma once
 
 #include <string>

@@ -1,6 +1,5 @@
-// Runs ringrun on one node, as its users see it. A table of launches gives each launch's output and
-// exit code. It includes those launcher cases of the reference's own suite that concern a static
-// world:
+// Runs ringrun on one node. The table of launches includes the launcher cases of the reference's
+// own suite for a static world:
 //
 //     user script, standalone, number of processes, wrong configuration    here, refusals_test
 //     place in node and job, homogeneous and heterogeneous nodes           here, nodes_test
@@ -117,7 +116,7 @@ const std::vector<Case> kCases = {
      {},
      {"rank 1 failed first: signal 9 (SIGKILL)", "it printed nothing"}},
     {"a segmentation fault", {}, "ulimit -c 0; kill -SEGV $$", 139, {}, {"signal 11 (SIGSEGV)"}},
-    // ringrun is stopped until the witness has ended, and continues just before the culprit ends.
+    // ringrun is stopped until the witness has ended. It continues just before the culprit ends.
     {"a witness is not the culprit",
      kFour,
      "case $RANK in 0) echo y > fifo; exit 3;; 3) kill -STOP $PPID; while read y; do :; done < "
@@ -165,7 +164,7 @@ const std::vector<Case> kCases = {
 
 TEST_CASE("a table of launches", "[ringrun]") {
   for (const Case& c : kCases) {
-    const TemporaryFolder folder;  // with a pipe, for ranks that wait for each other
+    const TemporaryFolder folder;  // with a pipe, on which ranks wait for each other
     REQUIRE(mkfifo((folder / "fifo").c_str(), 0600) == 0);
     const auto r = ringrun_shell(c.options, "cd " + folder.path.string() + "; " + c.script);
     INFO(c.name << "\n" << r.out << r.err);
@@ -225,7 +224,6 @@ TEST_CASE("what a rank left running in its group ends with it", "[ringrun]") {
   CHECK(r.exit_code == 0);
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
   const pid_t left = std::stoi(read_text(folder / "pid"));
-  // The kernel removes the process when it is next scheduled.
   CHECK(eventually([left] { return !alive(left); }));
 }
 

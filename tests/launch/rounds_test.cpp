@@ -1,7 +1,6 @@
-// Rounds: failed ranks are started again, nodes join and leave. Each node is a ringrun on this
-// host; tests/nodes/run.sh runs the nodes in network namespaces. The cases include the reference
-// suite's cases for a changing world: flaky workers, failing agents, a node that leaves, one that
-// joins, one too many.
+// In rounds, failed ranks are started again, and nodes join and leave. Each node is a ringrun on
+// this host. The cases include the reference suite's for a changing world: flaky workers, failing
+// agents, a node that leaves, one that joins, one too many.
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -16,16 +15,14 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// Prints its place, then runs the script of the case.
 const std::string kSay =
     "echo round $RINGSMITH_ROUND rank $RANK of $WORLD_SIZE on node $GROUP_RANK restart "
     "$TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS job $TORCHELASTIC_RUN_ID; ";
-// Waits until the case creates the file.
+// Script: waits until the case creates the file.
 std::string until(const std::string& file) {
   return "while [ ! -e " + file + " ]; do sleep 0.02; done; ";
 }
 
-// ringruns that meet at one endpoint.
 struct Job {
   Job() { setenv("HOME", folder.path.c_str(), 1); }  // the user's secret is created there
   Background& start(const Words& options, const std::string& script) {
@@ -38,7 +35,7 @@ struct Job {
       REQUIRE(eventually([&] { return somebody_listens(); }));
     return *running.back();
   }
-  // True if a ringrun listens at the port. The first one to listen runs the rendezvous.
+  // True if a ringrun listens at the port: the first one, which runs the rendezvous.
   [[nodiscard]] bool somebody_listens() const {
     const auto at = static_cast<std::uint16_t>(std::stoi(port));
     std::string why;
@@ -47,7 +44,6 @@ struct Job {
         .valid();
   }
   void make(const std::string& file) const { write_text(folder / file, ""); }
-  // True if this ringrun has printed the text.
   [[nodiscard]] static bool said(const Background& ringrun, const std::string& text) {
     return eventually([&] { return ringrun.output().find(text) != std::string::npos; });
   }
@@ -122,7 +118,7 @@ TEST_CASE("each round has a port and a secret of its own: an earlier one's ranks
           "[ $RANK = 0 ] && exec " +
           perf +
           "30; "
-          // First uses round 0's secret at its port, which is closed, then at the new store's port.
+          // First uses round 0's secret at its port, now closed, then at the new store's port.
           "export OLD=$(grep ^RINGSMITH_SECRET= 0) OLD_PORT=$(grep ^MASTER_PORT= 0); "
           "env -u RINGSMITH_STORE_FD $OLD $OLD_PORT " +
           perf +
@@ -207,7 +203,6 @@ TEST_CASE("a rank that fails on one node: both nodes start again, at once, and c
       kSay +
       "[ $RANK = 1 ] && [ $RINGSMITH_ROUND -lt 2 ] && exit 9; [ $RINGSMITH_ROUND = 2 ]  || "
       "exec sleep 100";
-  // The rounds start without waiting for the last call of 30 s.
   for (int i = 0; i < 2; ++i) job.start(kOneOrTwo, script);
   for (const auto& r : job.running) CHECK(r->wait() == 0);
   for (const auto& r : job.running)
@@ -350,8 +345,6 @@ TEST_CASE("nodes that contradict each other, strangers, other jobs: one line, an
   CHECK(twice.running[0]->wait() == 0);
 }
 
-// The tutorials' command lines, with ringrun instead of torchrun and a program instead of train.py.
-// Two nodes are two ringruns on this host.
 TEST_CASE("the tutorials' command lines run as they are written", "[rounds]") {
   const std::string head = kRingrun + " ";
   const std::string shell = " sh -c '" + kSay + "echo \"$@\"' train.py --batch_size=128";

@@ -1,4 +1,4 @@
-// Tests the effect on the ranks of signals to ringrun, and of ringrun's own death.
+// Tests what signals to ringrun, and ringrun's own death, do to the ranks.
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// ringrun with two ranks, in the background; they write their pids, and then "ready", to a folder.
+// ringrun in the background with two ranks, which write their pids, and then "ready", to a folder.
 struct Running {
   Running(const std::vector<std::string>& options, const std::string& script)
       : job(with(options, "cd " + folder.path.string() +
@@ -82,7 +82,8 @@ TEST_CASE("ranks that ignore the signal are killed after the grace, or at a seco
   {
     Running job({"--grace", "600"}, "trap '' TERM INT; " + kForEver);
     REQUIRE(job.ready());
-    // The kernel merges two signals that arrive together, so this repeats until ringrun ends.
+    // Repeats the signal until ringrun ends, because the kernel merges signals that arrive
+    // together.
     CHECK(eventually([&] { return kill(job.pid, SIGINT) != 0 || job.ended(); }));
     CHECK(job.wait() == 128 + SIGINT);
     for (const pid_t rank : job.pids_in("pid")) CHECK_FALSE(alive(rank));
@@ -109,7 +110,6 @@ TEST_CASE("ranks that save when they are asked to stop: exit code 75, and no res
     INFO(job.output());
     CHECK_THAT(job.output(), ContainsSubstring("have saved") && !ContainsSubstring("round 1"));
   }
-  // If one rank has not saved, the job has failed, whatever the others did.
   Running job({}, "trap \"exit $((75 * (1 - $RANK)))\" TERM; " + kForEver);
   REQUIRE(job.ready());
   kill(job.pid, SIGTERM);
@@ -203,7 +203,7 @@ TEST_CASE("closed standard streams become /dev/null, in ringrun and in ranks", "
 }
 
 TEST_CASE("when ringrun is killed, nothing of the job is left", "[signals]") {
-  // Each rank has a child in its process group, and ignores all signals that can be ignored.
+  // Each rank has a child in its process group and ignores TERM, HUP and INT.
   Running job({}, "trap '' TERM HUP INT; sleep 300 & echo $! > child.$RANK; " + kForEver);
   REQUIRE(job.ready());
   auto pids = job.pids_in("pid");
@@ -219,8 +219,8 @@ TEST_CASE("when ringrun is killed, nothing of the job is left", "[signals]") {
 TEST_CASE("SIGTSTP stops the ranks with ringrun, and they go on with it", "[signals]") {
   // The loop starts no program, because a shell whose child of vfork() was stopped before it could
   // exec is itself in state D, not T, until that child continues (seen in 3 of 400 stops of dash).
-  // The script appends, because a file that is constantly rewritten is found empty most of the time
-  // if the reader and the writer share a core.
+  // The script appends, because a reader that shares a core with the writer mostly finds a
+  // constantly rewritten file empty.
   Running job({}, "trap 'exit 0' TERM; while :; do echo y >> ready.$RANK; done");
   REQUIRE(job.ready());
   kill(job.pid, SIGTSTP);

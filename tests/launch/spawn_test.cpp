@@ -1,6 +1,5 @@
-// spawn(): a program forks its own ranks. Tests their results, and the parent's message when a rank
-// throws, exits, is killed or hangs. The message is one line that names the rank. It must appear
-// soon, and no process may be left behind.
+// spawn(): if a rank throws, exits, is killed or hangs, the parent must soon throw one line that
+// names it and leave no process behind.
 #include "runtime/job/launch/spawn.hpp"
 
 #include <algorithm>
@@ -28,7 +27,7 @@ namespace {
 
 constexpr int kMost = 8;
 
-// Results that the ranks leave for the test: zero-initialized, in shared memory.
+// Results that the ranks leave for the test, in shared memory.
 struct Seen {
   std::array<std::atomic<pid_t>, kMost> pid{};
   std::array<std::atomic<double>, kMost> value{};
@@ -54,7 +53,7 @@ struct Failed {
   bool late = false;  // the parent threw a TimeoutError
 };
 
-// Returns the error of a spawn that must fail. No rank may exist afterwards.
+// Returns the error of a spawn that must fail and leave no rank behind.
 Failed spawn_and_fail(int ranks, const std::function<void(const Group&)>& act,
                       const SpawnOptions& options = {}) {
   const SharedSeen shared;
@@ -66,7 +65,7 @@ Failed spawn_and_fail(int ranks, const std::function<void(const Group&)>& act,
         [&](const Group& group) {
           signal(SIGTERM, SIG_DFL);  // Catch2's handler would report it
           shared.seen->pid[static_cast<std::size_t>(group->rank())] = getpid();
-          group->barrier();  // all have set their pid
+          group->barrier();  // every rank has set its pid
           act(group);
         },
         options);
@@ -87,7 +86,6 @@ Failed spawn_and_fail(int ranks, const std::function<void(const Group&)>& act,
   return out;
 }
 
-// Runs until it is killed.
 [[noreturn]] void hang() {
   for (;;) std::this_thread::sleep_for(1h);
 }
@@ -146,7 +144,7 @@ TEST_CASE("in a spawned rank init_process_group() makes further groups of the sa
 TEST_CASE("a rank that throws: its words, its code, its rank", "[spawn]") {
   const Failed f = spawn_and_fail(3, [](const Group& group) {
     if (group->rank() == 1) throw UsageError("cannot read 'digits': no such file");
-    group->barrier();  // the others wait for rank 1
+    group->barrier();
   });
   CHECK(f.rank == 1);
   CHECK(f.code == static_cast<int>(ExitCode::usage));
@@ -219,7 +217,6 @@ TEST_CASE("a rank that never comes to the meeting is named", "[spawn]") {
   const SpawnOptions options = short_timeout(2s);
   const auto begin = std::chrono::steady_clock::now();
   try {
-    // Rank 0 does not take part in the creation of the second group.
     launch::spawn(
         3,
         [](const Group& group) {
@@ -304,7 +301,7 @@ TEST_CASE("what spawn() refuses, and that it works again after", "[spawn]") {
   CHECK(refused(2).empty());
 }
 
-// Standard output is a file, so that a buffer copied by fork() would be written by the ranks, too.
+// Standard output is a file, so it is fully buffered, and fork() copies the buffer to the ranks.
 TEST_CASE("what was printed before is printed once, and what the ranks print is kept", "[spawn]") {
   const int file = memfd_create("out", 0);
   const int before = dup(STDOUT_FILENO);

@@ -1,5 +1,4 @@
-// Launches on unusual machines: no IPv4, no loopback, few open files. Network namespaces represent
-// machines without a network, if the user may create them.
+// Launches on machines without IPv4, without loopback, or with few open files.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -15,7 +14,7 @@ namespace {
 
 const std::string kPerf = RINGSMITH_BINARY_DIR "/bin/all_reduce_perf -b 4 -e 4 -n 1 -w 0 -T 10";
 
-// Runs the script in a network namespace that has only a loopback, which is down.
+// Runs the script in a network namespace whose only interface, the loopback, is down.
 ProgramResult alone(const std::string& script) {
   return run_program({"unshare", "--net", "sh", "-c", script}, 60);
 }
@@ -77,7 +76,7 @@ TEST_CASE("a machine whose loopback is down: shared memory does, TCP says what i
 TEST_CASE("a master by a name that is 127.0.1.1 here is reached from elsewhere", "[surroundings]") {
   const TemporaryFolder folder;
   const std::string hosts = write_text(folder / "hosts", "127.0.1.1 mine\n127.0.0.1 localhost\n");
-  // The other node resolves the name to another address, here another loopback address.
+  // The other node resolves the name to another loopback address.
   const std::string others = write_text(folder / "others", "127.0.0.1 mine\n127.0.0.1 localhost\n");
   const auto with = [](const std::string& file) {
     return "unshare --mount sh -c 'mount --bind " + file + " /etc/hosts && exec \"$@\"' - ";
@@ -132,7 +131,6 @@ TEST_CASE("too few open files are raised if they may be, and else refused with t
   INFO(r.out << r.err);
   CHECK(r.exit_code == 0);
   CHECK(r.out.find("] 40\n") == std::string::npos);
-  // A rank's own limit is even lower.
   r = ringrun({"--nproc-per-node", "16", "--", "bash", "-c", "ulimit -n 20; exec " + kPerf});
   INFO(r.out << r.err);
   CHECK(r.exit_code == 7);

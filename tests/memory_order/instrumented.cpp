@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-// The library's functions, which are not instrumented.
 extern "C" {
 void* __real_memcpy(void*, const void*, std::size_t);
 void* __real_memmove(void*, const void*, std::size_t);
@@ -22,7 +21,7 @@ struct Region {
 std::vector<Region> regions;
 std::vector<std::pair<std::uintptr_t, const char*>> names;
 
-// Regions have different addresses in every execution; a key identifies the region and the offset.
+// A region's address differs between executions, so a key identifies the region and the offset.
 struct Watched {
   Key key = 0;
   const Region* region = nullptr;
@@ -51,8 +50,8 @@ Key declared_key(const volatile T* p) {
   return w.key;
 }
 
-// Passed as the location of every load, because a compiler may split the first iteration off a
-// polling loop. So any two loads in a row count as a wait.
+// All loads get this one source location, so any two loads in a row count as a wait. Real locations
+// would not do, because a compiler may split the first iteration off a polling loop.
 const char anywhere = 0;
 
 Order order_of(int order) {
@@ -210,7 +209,7 @@ void __tsan_atomic_thread_fence(int order) {
 }
 void __tsan_atomic_signal_fence(int) {}
 
-// Calls of this program (-Wl,--wrap).
+// The linker redirects the program's own calls to these functions (-Wl,--wrap).
 void* __wrap_memcpy(void* to, const void* from, std::size_t n) {
   if (n > 0) hooks::plain_access(from, n, false), hooks::plain_access(to, n, true);
   return __real_memcpy(to, from, n);

@@ -1,14 +1,13 @@
 // Runs the runtime's own code under the explorer.
 //
 // A file of this folder that is compiled with -fsanitize=thread calls a function before each access
-// to memory, and instead of each atomic operation. These are ThreadSanitizer's functions, but it is
-// not linked here: instrumented.cpp implements them, and asks the explorer what to return. So the
-// explorer runs the unchanged headers, including std::atomic.
+// to memory, and instead of each atomic operation. ThreadSanitizer, whose functions these are, is
+// not linked. Instead, instrumented.cpp implements them and asks the explorer what to return. So
+// the explorer runs the unchanged headers, including std::atomic.
 //
 //     tail_->load()  -->  __tsan_atomic64_load(tail_, seq_cst)  -->  explorer::load(...)
 //
-// The explored program declares the memory that the explorer watches with the functions below, in
-// every execution.
+// In every execution, the program declares the watched memory with the functions below.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +16,12 @@
 
 namespace explorer::instrumented {
 
-// Forgets all watched memory. Called first when a program is created.
+// Forgets all watched memory. Call it first when you create a program.
 void forget();
-// Watches memory that the threads share, so that the explorer decides the order of accesses to it.
-// Its plain bytes are called name[0], name[1], ...
+// Makes the explorer order the accesses to these bytes, which the threads share. Plain bytes are
+// called name[0], name[1], ...
 void watch(const void* begin, std::size_t bytes, const char* name);
-// Names an atomic in watched memory. The other atomics are identified by their region's name.
+// Names an atomic in watched memory. Unnamed atomics get their region's name.
 void name(const void* atomic, const char* name);
 
 }  // namespace explorer::instrumented

@@ -1,4 +1,3 @@
-// A litmus test as a program for the explorer.
 #include "labs/kit/explorer/atomic.hpp"
 #include "tests/memory_order/oracle.hpp"
 

@@ -30,7 +30,7 @@ struct Known {
   std::set<std::string> outcomes;
 };
 
-// Returns all outcomes in the form of the table, where each ? is a read of 0 or 1.
+// Returns all outcomes of a form in which each ? is a read of 0 or 1.
 std::set<std::string> all_of(const std::string& form) {
   std::set<std::string> texts = {""};
   for (const char c : form) {
@@ -67,7 +67,7 @@ const Known kTable[] = {
     {"MP, the fence behind the flag",
      {{W(x, 1, relaxed), W(y, 1, relaxed), F(release)}, {R(y, relaxed), F(acquire), R(x, relaxed)}},
      all_of("|??|11")},
-    // Store buffering: two doorbells.
+    // Store buffering, as in two doorbells.
     {"SB, relaxed",
      {{W(x, 1, relaxed), R(y, relaxed)}, {W(y, 1, relaxed), R(x, relaxed)}},
      all_of("?|?|11")},
@@ -120,7 +120,8 @@ const Known kTable[] = {
     {"WRC, release and acquire",
      {{W(x, 1, relaxed)}, {R(x, relaxed), W(y, 1, release)}, {R(y, acquire), R(x, relaxed)}},
      all_but("|?|??|11", "|1|10|11")},
-    // An update continues the release sequence of the store before it; a store does not (C++20).
+    // An update continues the release sequence of the store before it, but a store does not
+    // (C++20).
     {"release sequence, through an update",
      {{W(x, 1, relaxed), W(y, 4, release)}, {Add(y, 1, relaxed)}, {R(y, acquire), R(x, relaxed)}},
      {"|0|00|14", "|0|01|14", "|0|10|14", "|0|11|14", "|0|41|14", "|4|00|15", "|4|01|15",
@@ -152,8 +153,8 @@ TEST_CASE("litmus tests have their known outcomes", "[litmus]") {
 
 namespace {
 
-// Returns a program with mutual exclusion by loads and stores alone. Peterson: Myths about the
-// mutual exclusion problem (1981). `say`: order of the stores; `look`: order of the loads.
+// Mutual exclusion by loads and stores alone (Peterson: Myths about the mutual exclusion problem,
+// 1981). `say`: order of the stores; `look`: order of the loads.
 Program peterson(Order say, Order look) {
   struct Lock {
     atomic<int> wants_0{"wants 0", 0}, wants_1{"wants 1", 0}, turn{"turn", 0};
@@ -246,7 +247,6 @@ TEST_CASE("who waits for what never comes is found, and who waits too early is n
   CHECK(waiter(3, 3).complete);
   CHECK(waiter(3, 3).executions == 1);
   CHECK(waiter(3, 4).failure == "waiter waits forever");
-  // The waiter may start too late, and then never sees the value.
   CHECK(waiter(3, 2).failure == "waiter waits forever");
 }
 

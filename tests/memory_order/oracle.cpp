@@ -139,8 +139,7 @@ class Enumeration {
     if (events_[i].op == nullptr) return events_[j].op != nullptr;
     return events_[i].thread == events_[j].thread && i < j;
   }
-  // Returns the order that the operation had in effect. A failed compare_exchange is a relaxed
-  // load.
+  // The operation's effective order. A failed compare_exchange is a relaxed load.
   [[nodiscard]] Order order_of(const Candidate& c) const {
     if (c.op == nullptr) return explorer::relaxed;
     return c.op->what == What::swap_if_zero && !c.writes ? explorer::relaxed : c.op->order;
@@ -212,7 +211,6 @@ class Enumeration {
     ++found_[text_of(seen, last)];
   }
 
-  // True if psc is acyclic.
   [[nodiscard]] bool ordered(const Relation& sb, const Relation& mo, const Relation& rb,
                              const Relation& hb, const Relation& eco) const {
     const std::size_t n = events_.size();

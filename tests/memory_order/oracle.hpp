@@ -1,10 +1,7 @@
-// A second implementation of RC11, as in the paper: relations over a finished execution, and
-// axioms.
-//
-// Every assignment of stores to loads and every order of the stores is tried, and those that the
-// axioms allow are counted. This shares no code with the explorer, which builds executions event by
-// event with vector clocks. It is far too slow for more than ten events. An update is one event
-// here.
+// A second implementation of RC11, as in the paper: it tries every assignment of stores to loads
+// and every order of the stores, and counts the executions that the axioms allow. It shares no code
+// with the explorer, which builds executions event by event with vector clocks. This implementation
+// is far too slow for more than ten events. An update is one event here.
 #pragma once
 
 #include <map>
@@ -26,13 +23,12 @@ struct Operation {
 };
 using Litmus = std::vector<std::vector<Operation>>;  // [thread]
 
-// The values that each load and update read, thread by thread, then the last value of each of two
-// places; and the number of executions with this outcome.
+// Number of executions by outcome: the values that each load and update read, thread by thread,
+// then the last value of each of two places.
 using Outcomes = std::map<std::string, std::uint64_t>;
 Outcomes outcomes(const Litmus& litmus);
 std::string text_of(const std::vector<std::vector<int>>& seen, const std::vector<int>& last);
 
-// Runs the explorer on the same test.
 explorer::Result explored(const Litmus& litmus);
 
 std::string described(const Litmus& litmus);

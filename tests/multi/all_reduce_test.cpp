@@ -1,5 +1,5 @@
-// Tests all_reduce over every dtype, reduction, algorithm, kind of memory and odd count. Results
-// are compared bit for bit.
+// Tests all_reduce bit for bit over every dtype, reduction, algorithm, kind of memory and odd
+// count.
 #include <limits>
 
 #include "tests/multi/data.hpp"
@@ -18,8 +18,8 @@ struct Shape {
   bool own, in_place;
 };
 
-// Returns the number of wrong elements. A rank whose results are wrong must still take part in the
-// next call, so these tests CHECK and never REQUIRE.
+// Returns the number of wrong elements. A rank with wrong results must still take part in the next
+// call, so these tests CHECK and never REQUIRE.
 template <class T>
 std::size_t try_all_reduce(ReduceOp op, const Shape& shape, unsigned seed) {
   ProcessGroup& g = group();
@@ -36,8 +36,7 @@ std::size_t try_all_reduce(ReduceOp op, const Shape& shape, unsigned seed) {
   return output.wrong(answer) + input.wrong(mine);
 }
 
-// Runs in place at an aligned address and out of place at an unaligned one, in both kinds of
-// memory.
+// Runs in place at an aligned address, and out of place at an unaligned one.
 template <class T>
 void sweep(const std::vector<Algorithm>& algorithms, const std::vector<std::size_t>& counts) {
   unsigned seed = 0;
@@ -70,7 +69,7 @@ TEMPLATE_TEST_CASE("all_reduce is exact for every reduction, algorithm, memory a
   sweep<TestType>({Algorithm::automatic, Algorithm::ring, Algorithm::gloo_ring, Algorithm::direct,
                    Algorithm::tree},
                   counts);
-  // On devices, one engine runs these algorithms and the tree, so one type is enough there.
+  // On devices one engine runs all of these, so one type is enough.
   if (group().device().is_cpu() || std::is_same_v<TestType, float>)
     sweep<TestType>({Algorithm::plain_ring, Algorithm::halving_doubling, Algorithm::double_tree,
                      Algorithm::hierarchical},

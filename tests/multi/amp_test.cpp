@@ -1,5 +1,5 @@
-// Ranks agree on skipped steps: an inf on one rank makes all ranks skip, under DDP without an
-// additional exchange, and by an agreement if gradients are not reduced.
+// Ranks agree on skipped steps. An inf on one rank makes all ranks skip: under DDP through the
+// all-reduce, otherwise through an agreement.
 #include <limits>
 #include <optional>
 
@@ -33,7 +33,6 @@ TEST_CASE("amp: one rank's infinite gradient makes all ranks skip, through the a
   for (int step = 0; step < 10; ++step) {
     optimizer.zero_grad();
     const Tensor x = randn({3, 6}, g);
-    // In steps 2 and 6 one rank sees a value that overflows f16.
     if (step % 4 == 2 && group().rank() == (step / 4) % group().size()) x.data<float>()[7] = 7e4F;
     Tensor loss;
     {
@@ -80,7 +79,7 @@ TEST_CASE(
   const std::string first = train(true, 256);
   CHECK(first == train(false, 256));
   CHECK(variants(first) == 1);
-  // A rank with another scale divides the same averaged gradients by another number.
+  // A different scale divides the same averaged gradients by a different number.
   const std::string apart = train(true, group().rank() == 0 ? 256 : 512);
   CHECK(variants(apart) == (group().size() == 1 ? 1 : 2));
 }
@@ -94,7 +93,7 @@ TEST_CASE("amp: with an agreement, ranks whose gradients stay local skip togethe
     (void)scaler.scale(sum(w));
     for (int step = 0; step < 4; ++step) {
       const bool bad = step == 1 && group().rank() == last;
-      // Without with_gradients, only the last rank has gradients, as if each rank owned a shard.
+      // Otherwise only the last rank has gradients, as if each rank owned a shard.
       const bool mine = with_gradients || group().rank() == last;
       w.set_grad(mine ? full({3}, bad ? kInf : 16.0F) : Tensor());
       CHECK(scaler.step(optimizer) == (step != 1));

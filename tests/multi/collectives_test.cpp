@@ -1,5 +1,5 @@
-// Compares all other collectives with the serial answer: each root, small and large, in own and
-// user memory, in place where supported.
+// Compares all collectives except all_reduce with the serial answer: every root, small and large,
+// in own and user memory, in place where supported.
 #include <algorithm>
 
 #include "tests/multi/data.hpp"
@@ -19,7 +19,7 @@ T part(int from, int to, std::size_t i) {
       (i * 3 + static_cast<std::size_t>(from) * 11 + static_cast<std::size_t>(to) * 5) % 61));
 }
 
-// Runs body for each kind of memory and count; count is one rank's part.
+// Runs body for each kind of memory and each count per rank.
 template <class Body>
 void for_each_shape(Body&& body) {
   for (const bool own : {false, true})

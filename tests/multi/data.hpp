@@ -1,5 +1,4 @@
-// Inputs whose sum, product, minimum and maximum are exact in any order, their serial results, and
-// buffers that detect writes outside of them.
+// Inputs whose reductions are exact in any order, their serial results, and guarded buffers.
 #pragma once
 
 #include <cstring>
@@ -10,7 +9,7 @@
 
 namespace ringsmith::test {
 
-// Returns the contribution of rank r at index i. `seed` makes the calls differ.
+// The value of a rank at index i. `seed` makes the calls differ.
 template <class T>
 T contribution(comm::ReduceOp op, int world, int rank, std::size_t i, unsigned seed) {
   const std::size_t h = (i * 7 + static_cast<std::size_t>(rank) * 13 + seed * 31) % 1021;
@@ -19,7 +18,7 @@ T contribution(comm::ReduceOp op, int world, int rank, std::size_t i, unsigned s
       // Powers of two: exact in every type, and modulo 2^k for integers.
       return T(h % 3 == 0 ? 2.0F : 1.0F);
     case comm::ReduceOp::avg:
-      // Only one rank contributes, so that no order of additions matters.
+      // Only one rank contributes, so no order of additions matters.
       return T(i % static_cast<std::size_t>(world) == static_cast<std::size_t>(rank)
                    ? static_cast<float>(h % 17) - 8.0F
                    : 0.0F);
@@ -31,7 +30,6 @@ T contribution(comm::ReduceOp op, int world, int rank, std::size_t i, unsigned s
   }
 }
 
-// Returns the serial result, computed from the definition.
 template <class T>
 T expected(comm::ReduceOp op, int world, std::size_t i, unsigned seed) {
   using Wide = std::conditional_t<std::is_integral_v<T>, std::uint64_t, double>;
@@ -74,9 +72,9 @@ T expected(comm::ReduceOp op, int world, std::size_t i, unsigned seed) {
   return narrow(result);
 }
 
-// n elements in own (communication) memory or in the user's, at a byte offset that need not be
-// aligned, between guard bytes. If the group has a device, the memory is on the device, and the
-// values are copied there and back.
+// n elements between guard bytes, on the group's device. own: in the group's communication memory,
+// otherwise in ordinary memory. The byte offset need not be aligned. On a GPU, fill() and wrong()
+// go through a copy in host memory.
 template <class T>
 class Guarded {
  public:
@@ -102,12 +100,11 @@ class Guarded {
     upload();
   }
   // Returns the number of elements that differ in any bit from value(i), or n + 1 if a guard was
-  // overwritten.
+  // overwritten. The second form compares elements [begin, begin + n).
   template <class F>
   [[nodiscard]] std::size_t wrong(F&& value) const {
     return wrong(0, n_, value);
   }
-  // The same for elements [begin, begin + n), of which element begin + i is compared with value(i).
   template <class F>
   [[nodiscard]] std::size_t wrong(std::size_t begin, std::size_t n, F&& value) const {
     download();
@@ -125,7 +122,7 @@ class Guarded {
 
  private:
   static constexpr std::size_t kGuard = 64;
-  // Returns the values, in memory that host code may access.
+  // The values, in memory that host code may access.
   [[nodiscard]] std::byte* host() const {
     return mirror_.empty() ? data_ : const_cast<std::byte*>(mirror_.data());
   }

@@ -1,5 +1,5 @@
-// When DDP is constructed, every rank refuses unequal models and options with the same message.
-// Parameters and buffers become rank 0's.
+// When DDP is constructed, every rank refuses unequal models and options with the same message, and
+// parameters and buffers become rank 0's.
 #include "runtime/parallel/broadcast_coalesced.hpp"
 #include "tests/multi/ddp_support.hpp"
 

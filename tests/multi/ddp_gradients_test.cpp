@@ -1,5 +1,5 @@
-// Compares DDP's gradients with one process that computes the whole batch. They are equal bit for
-// bit, because all values are whole numbers.
+// Compares DDP's gradients bit for bit with one process that computes the whole batch. All values
+// are whole numbers.
 #include <cmath>
 #include <limits>
 
@@ -12,21 +12,19 @@ namespace {
 
 constexpr std::int64_t kRowsPerRank = 3;
 
-// Computes the gradients of the sum over all rows in one process.
 void serial_step(const Toy& toy, const Tensor& x) {
   toy.zero_grad();
   sum(toy.forward(x)).backward();
 }
 
-// Returns the loss of this rank's rows, multiplied by the number of ranks if the gradients are
-// averaged.
+// The loss of this rank's rows, multiplied by the number of ranks if gradients are averaged.
 Tensor local_loss(const Toy& toy, const Tensor& x, comm::ReduceOp op) {
   const Tensor loss = sum(toy.forward(x));
   return op == comm::ReduceOp::avg ? mul(loss, static_cast<double>(group().size())) : loss;
 }
 
-// fl(fl(1/W) * W k) = k for every whole number k if fl(1/W) has a relative error of at most 2^-25.
-// This holds in all worlds of these tests except 7.
+// fl(fl(1/W) * W k) = k for every whole number k if fl(1/W) has a relative error of at most 2^-25,
+// as in all worlds of these tests except 7.
 bool average_is_exact() { return group().size() != 7; }
 
 void check_equal_to_serial(const Toy& toy, const Toy& serial, comm::ReduceOp op) {
@@ -117,7 +115,7 @@ TEST_CASE("accumulation under no_sync equals the big batch and communicates once
         const auto guard = ddp.no_sync();
         ddp.forward(forward).backward();
         REQUIRE(ddp.statistics().step == before);
-        // The ranks' gradients must differ here; otherwise the test would show nothing.
+        // If the ranks' gradients were equal here, the test would not notice a missing all-reduce.
         if (world > 1) REQUIRE(variants(bits_of_gradients(toy)) > 1);
       } else {
         ddp.forward(forward).backward();
@@ -149,8 +147,7 @@ TEST_CASE("no_sync ends when its body throws", "[ddp]") {
 
 TEST_CASE("ranks whose gradients arrive in different orders still agree", "[ddp]") {
   const int world = group().size(), rank = group().rank();
-  // The branches of a sum are built in a different order on each rank. Backward visits the last
-  // first.
+  // Each rank builds the branches in a different order. Backward visits the last one first.
   std::vector<Tensor> branch;
   NamedTensors parameters;
   for (std::uint32_t i = 0; i < 6; ++i) {

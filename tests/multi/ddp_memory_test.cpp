@@ -1,7 +1,6 @@
-// The memory that DDP needs in addition to plain training. A running step needs none, because the
-// gradients are stored in the buckets. Construction (the broadcast's staging) and rebuilding the
-// buckets around existing gradients temporarily need at most one buffer of the gradients' size. A
-// small constant is allowed.
+// The memory that DDP adds to plain training. A step adds none, because the gradients are stored in
+// the buckets. Construction (the broadcast's staging) and rebuilding the buckets around existing
+// gradients temporarily add at most one buffer of the gradients' size.
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/tensor/storage.hpp"
 #include "tests/multi/ddp_support.hpp"
@@ -14,8 +13,7 @@ namespace {
 
 constexpr std::int64_t kWidth = 512;
 constexpr std::size_t kGradients = (2 * kWidth * kWidth + 2 * kWidth) * sizeof(float);
-// The allowed excess: padding of the buckets, the maps of used parameters, and rounding by the
-// allocator.
+// Allowed in addition: padding of the buckets, usage maps, and rounding by the allocator.
 constexpr std::size_t kConstant = std::size_t{64} << 10;
 
 struct Mlp {

@@ -1,5 +1,4 @@
-// Communication proceeds while backward computes. The test shows this by the order of events,
-// without a clock.
+// Shows by the order of events, without a clock, that communication proceeds during backward.
 #include <chrono>
 #include <thread>
 
@@ -10,8 +9,8 @@ using namespace ringsmith::test;
 
 TEST_CASE("the first bucket is reduced before the last gradient is computed", "[ddp][overlap]") {
   // Three layers, three buckets. When backward reaches the middle layer, the last layer's bucket is
-  // in flight and the first layer has not started. There each rank waits until that bucket is
-  // complete. A reducer that launches after backward, or only makes progress in wait(), would hang.
+  // in flight and the first layer has not started. The middle layer's hook waits until that bucket
+  // is reduced. A reducer that launches after backward, or makes progress only in wait(), fails.
   const Tensor w1 = trained(integers({64, 64}, 1)), w2 = trained(integers({64, 64}, 2));
   const Tensor w3 = trained(integers({64, 64}, 3)), x = integers({2, 64}, 4);
   DistributedDataParallel ddp(
@@ -21,7 +20,7 @@ TEST_CASE("the first bucket is reduced before the last gradient is computed", "[
     for (const Tensor& w : {w1, w2, w3}) w.set_grad({});
     ddp.forward([&] { return sum(linear(linear(linear(x, w1), w2), w3)); }).backward();
   };
-  step();  // one bucket, because the order of the gradients is not known yet
+  step();  // one bucket, because the order of the gradients is still unknown
 
   bool met = false;
   register_post_accumulate_grad_hook(w2, [&](const Tensor&) {

@@ -18,7 +18,7 @@ inline std::string bits_of(const Tensor& t) {
   return {reinterpret_cast<const char*>(data_of(dense)), size_in_bytes(dense).value};
 }
 
-// Collective. Returns the number of different values that this string has across the ranks.
+// Collective. Returns the number of different strings across the ranks.
 inline int variants(const std::string& mine) {
   const auto world = static_cast<std::size_t>(group().size());
   std::vector<std::uint8_t> in(mine.begin(), mine.end()), out(mine.size() * world);

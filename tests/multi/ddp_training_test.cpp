@@ -1,5 +1,5 @@
 // With the same global batch, training gives the same result on any number of ranks. Each rank also
-// trains serially by itself and compares.
+// trains serially and compares.
 #include <cmath>
 
 #include "runtime/optim/optimizer.hpp"
@@ -18,15 +18,14 @@ bool shares_equally() { return kGlobalBatch % group().size() == 0; }
 // Returns |x|. Its slope at 0 is 0, because relu has slope 0 there.
 Tensor absolute(const Tensor& x) { return add(relu(x), relu(neg(x))); }
 
-// All values are whole numbers far below 2^24 in every step. Gradients are bounded whole numbers,
-// because the trained layer is followed only by a frozen layer of whole numbers and an absolute
-// error; and lr is 1.
+// All values are whole numbers far below 2^24. Gradients are bounded whole numbers, because only a
+// frozen layer of whole numbers and an absolute error follow the trained layer; lr is 1.
 struct Dyadic {
   Tensor w1 = trained(integers({8, 5}, 21)), b1 = trained(integers({8}, 22));
   Tensor w2 = integers({4, 8}, 23, 1), b2 = trained(integers({4}, 24));
   NamedTensors parameters{{"w1", w1}, {"b1", b1}, {"w2", w2}, {"b2", b2}};
 
-  // Returns 12 times the mean over rows of the summed absolute error, which is W times a whole
+  // Returns 12 times the mean over rows of the summed absolute error. This is W times a whole
   // number.
   [[nodiscard]] Tensor loss(const Tensor& x, const Tensor& y) const {
     const Tensor error = sum(absolute(sub(linear(relu(linear(x, w1, b1)), w2, b2), y)), {1});
@@ -42,7 +41,6 @@ struct Dyadic {
   [[nodiscard]] std::string bits() const { return bits_of(w1) + bits_of(b1) + bits_of(b2); }
 };
 
-// Ordinary data: a classifier with momentum.
 struct Classifier {
   Tensor w1, b1, w2, b2;
   NamedTensors parameters;
@@ -73,7 +71,7 @@ struct Classifier {
   }
 };
 
-// Called after every step with its number.
+// Called with the step's number after every step.
 using After = std::function<void(int)>;
 
 template <class Model>
@@ -112,7 +110,7 @@ TEST_CASE("dyadic training of 20 steps has the serial bits after every step", "[
   const Dyadic serial, parallel;
   std::vector<std::string> expected{serial.bits()};
   train_serially(serial, {.lr = 1.0}, [&](int) {
-    // Every parameter changes in every step, and its values are whole numbers that f32 represents.
+    // Every parameter changes in every step, and f32 represents its whole values exactly.
     for (const Tensor& p : serial.trained_parameters()) {
       REQUIRE(bits_of(p.grad()) != bits_of(zeros_like(p)));
       for (const float v : p.to_vector<float>()) {
@@ -148,7 +146,6 @@ TEST_CASE("ordinary training of 20 steps stays within 1e-5 of the serial one", "
 TEST_CASE("two runs with one seed have the same bits, on any number of ranks", "[ddp][training]") {
   const SGDOptions options{.lr = 0.1, .momentum = 0.9};
   const Classifier once(9), again(9);
-  // Each rank has its own batches; no batch needs to be divided.
   std::vector<std::string> bits;
   for (const Classifier* model : {&once, &again}) {
     DistributedDataParallel ddp(model->parameters, {}, shared_group());

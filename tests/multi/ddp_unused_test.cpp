@@ -1,6 +1,5 @@
-// Parameters have no gradient on all ranks or on some, in the first step or later. DDP must not
-// hang or silently compute a wrong average. Every rank gets the same error in the step that caused
-// it.
+// Parameters have no gradient on some or all ranks, in the first step or later. DDP must not hang
+// or compute a wrong average: every rank gets the same error in the same step.
 #include "tests/multi/ddp_support.hpp"
 
 using namespace ringsmith;
@@ -20,7 +19,7 @@ struct Branches {
              .find_unused_parameters = find_unused,
              .op = comm::ReduceOp::sum}) {}
 
-  // Rank r adds r + 1 to the gradient of each parameter it uses; gradients are summed.
+  // Rank r adds r + 1 to the gradient of each parameter it uses. DDP sums gradients.
   void step(bool use_a, bool use_b, bool use_c) {
     ddp.forward([&] {
          const double factor = group().rank() + 1;
@@ -120,8 +119,7 @@ TEST_CASE("find_unused: used elsewhere counts zeros for this rank, unused by all
     for (const float g : m.b.grad().to_vector<float>()) REQUIRE(g == static_cast<float>(world));
     REQUIRE_FALSE(m.c.grad().defined());
   }
-  // An unused parameter's old gradient keeps its bits. 0.1 is used because it is not a multiple of
-  // fl(1/3).
+  // An unused parameter's old gradient keeps its bits. 0.1 is not a multiple of fl(1/3).
   m.step(true, true, true);
   m.c.grad().fill_(0.1);
   m.step(true, true, false);

@@ -1,6 +1,5 @@
-// Groups on devices in the same processes. Both engines give the same bits as the host's transport,
-// and two groups work concurrently on two streams. Hidden if the group is on the CPU. The other
-// cases of this folder compare one transport with the serial answer.
+// Hidden cases for groups on devices. Both engines give the host transport's bits, and two groups
+// work concurrently on two streams.
 #include <cmath>
 #include <random>
 
@@ -15,8 +14,7 @@ using namespace ringsmith::test;
 
 namespace {
 
-// Returns values of different magnitudes, so that almost every reordering of a sum of three changes
-// its last bit.
+// Values of different magnitudes: almost every reordering of a sum of three changes its last bit.
 template <class T>
 std::vector<T> wide_values(int rank, std::size_t n) {
   std::mt19937 random(static_cast<unsigned>(rank) * 7919U + static_cast<unsigned>(n));
@@ -37,8 +35,8 @@ std::shared_ptr<ProcessGroup> another_group(CudaEngine engine) {
   return init_process_group(options);
 }
 
-// Returns the number of elements in device memory that differ in any bit from the answer. avg is
-// tested in the user's memory, at an unaligned address.
+// Returns the number of elements in device memory that differ in any bit from the answer. avg uses
+// user memory at an unaligned address, the others own memory.
 template <class T>
 std::size_t all_reduce_and_compare(ProcessGroup& g, const std::vector<T>& mine, ReduceOp op,
                                    const std::vector<T>& answer) {
@@ -101,7 +99,7 @@ TEST_CASE("two groups work at once, each on a stream of its own", "[multi][.devi
       const Buffer data = (main ? ours : theirs)[call].buffer();
       works.push_back((main ? first : *second).all_reduce_async(data, data, ReduceOp::sum));
     };
-    // Every second rank calls the groups in the other order.
+    // Odd ranks call the groups in the opposite order.
     run(first.rank() % 2 == 0);
     run(first.rank() % 2 != 0);
   }

@@ -5,7 +5,7 @@
 
 namespace ringsmith::test {
 
-// Sets the options of the group, before its first use. Optional.
+// Sets the options of the group. Optional; call it before the group's first use.
 void configure_group(const comm::GroupOptions& options);
 comm::ProcessGroup& group();
 std::shared_ptr<comm::ProcessGroup> shared_group();

@@ -4,9 +4,8 @@
 // on devices, rank r on device r modulo their number; with `--transport tcp` the ranks use TCP;
 // with `--ranks-per-node 2` pairs of ranks share memory and use TCP to the others.
 //
-// Each rank runs the whole session. Open MPI gathers the output of the other ranks, and rank 0
-// prints a rank's output only if that rank failed. A deadline bounds the whole group: a rank that
-// is still running then reports its test case, and ends the job.
+// Rank 0 prints another rank's output only if that rank failed. A rank that is still running at the
+// deadline reports its test case and ends the job.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -32,8 +31,8 @@ using Listener = Catch::EventListenerBase;
 using Listener = Catch::TestEventListenerBase;
 #endif
 
-// Open MPI unloads modules, after which .ci/lsan.supp cannot match their leaks by name. Therefore
-// leaks in MPI_Init are ignored, and leaks are checked before MPI_Finalize.
+// Open MPI unloads modules, whose leaks .ci/lsan.supp then cannot match by name. So leaks in
+// MPI_Init are ignored, and leaks are checked before MPI_Finalize.
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/lsan_interface.h>
 static void start_mpi(int* argc, char*** argv) {
@@ -49,7 +48,7 @@ static void check_for_leaks() {}
 
 namespace {
 
-// Seconds for all cases of one world. Less than RINGSMITH_DEADLINE, at which mpirun.sh ends them.
+// Seconds for all cases. Less than RINGSMITH_DEADLINE, at which mpirun.sh ends the ranks.
 int deadline() {
   const char* const set = std::getenv("RINGSMITH_DEADLINE");
   return set == nullptr ? 200 : std::max(10, std::atoi(set) - 20);
@@ -77,7 +76,7 @@ void watch(int limit) {
   _exit(124);
 }
 
-// Gathers the reports of the failing ranks on rank 0, which prints them one after the other.
+// Rank 0 prints the reports of the other ranks that failed.
 void gather_reports(const std::string& report, int failures) {
   int world = 1;
   MPI_Comm_size(MPI_COMM_WORLD, &world);
@@ -100,15 +99,14 @@ void gather_reports(const std::string& report, int failures) {
 
 constexpr int kSkipped = 77;  // CMake's SKIP_RETURN_CODE
 
-// Called on all ranks with the same arguments.
 [[noreturn]] void leave(int code, const std::string& why) {
   if (world_rank == 0) std::fprintf(stderr, "tests_multi: %s\n", why.c_str());
   MPI_Finalize();
   std::exit(code);
 }
 
-// Requires a device per process for the kernel engine. Its kernels spin while they wait for each
-// other, so processes on one device would hang.
+// Skips the tests of the kernel engine unless every process has a device. Its kernels spin while
+// they wait for each other, so processes on one device would hang.
 void require_devices(const ringsmith::comm::GroupOptions& options) {
   if (options.device.is_cpu() || options.engine != ringsmith::comm::CudaEngine::kernel) return;
   int world = 1;
@@ -119,7 +117,7 @@ void require_devices(const ringsmith::comm::GroupOptions& options) {
                         std::to_string(ringsmith::device_count()));
 }
 
-// Removes our own options, which come first, from the arguments.
+// Removes our own options, which come first.
 void take_options(int& argc, char**& argv) {
   ringsmith::comm::GroupOptions options;
   while (argc > 2) {
@@ -153,7 +151,7 @@ void take_options(int& argc, char**& argv) {
 int main(int argc, char** argv) {
   start_mpi(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
-  // Reads the environment here, after Open MPI has changed it and before a test may change it.
+  // deadline() reads the environment after Open MPI has changed it, before a test may change it.
   std::thread(watch, deadline()).detach();
   take_options(argc, argv);
   std::ostringstream report;

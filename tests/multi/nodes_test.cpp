@@ -1,5 +1,5 @@
-// Measures the bytes between nodes with the wires' counters. They match the schedule's promise, and
-// are fewest with the hierarchical schedule. There are none if all ranks share one node.
+// Compares the bytes between nodes, as counted by the wires, with the schedule's promise. They are
+// fewest with the hierarchical schedule, and none if all ranks share one node.
 #include <algorithm>
 
 #include "runtime/comm/schedule/schedule.hpp"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kCount = 1'000'003;  // floats: 4 MB
 
-// Collective. Returns the bytes that one all_reduce sends between nodes, summed over all ranks.
+// Collective. Returns the bytes between nodes of one all_reduce, summed over all ranks.
 double bytes_between_nodes(Algorithm algorithm) {
   ProcessGroup& g = group();
   g.set_algorithm(algorithm);

@@ -1,5 +1,5 @@
 // Tests the documented order of every sum, with data for which any other order gives other bits.
-// Also compares Open MPI's all_reduce with ours, with data for which all orders agree.
+// Also compares all_reduce with Open MPI's, with data for which all orders agree.
 #include <cmath>
 #include <mpi.h>
 #include <random>
@@ -15,8 +15,7 @@ using namespace ringsmith::test;
 
 namespace {
 
-// Returns values of different magnitudes, so that almost every reordering of a sum of three changes
-// its last bit.
+// Values of different magnitudes: almost every reordering of a sum of three changes its last bit.
 std::vector<float> wide_values(int rank, std::size_t n) {
   std::mt19937 random(static_cast<unsigned>(rank) * 7919U + static_cast<unsigned>(n));
   std::vector<float> x(n);
@@ -27,7 +26,7 @@ std::vector<float> wide_values(int rank, std::size_t n) {
 
 using Inputs = std::vector<std::vector<float>>;
 
-// Returns the sum that starts with rank `first` and proceeds in steps of +1 or -1.
+// The sum that starts with rank `first` and proceeds in steps of +1 or -1.
 float sum_from(const Inputs& x, std::size_t i, int first, int direction) {
   const int world = static_cast<int>(x.size());
   float acc = x[static_cast<std::size_t>(first)][i];
@@ -121,8 +120,7 @@ void compare_with_mpi(MPI_Datatype type, ReduceOp op, MPI_Op mpi_op) {
     std::vector<T> mine(n), theirs(n);
     for (std::size_t i = 0; i < n; ++i) {
       mine[i] = contribution<T>(op, g.size(), g.rank(), i, 77);
-      // Open MPI's vectorised u8 sum saturates at 255, but ours wraps, as in C. So values are
-      // small.
+      // Open MPI's vectorised u8 sum saturates at 255, but ours wraps, so values are small.
       if constexpr (std::is_same_v<T, std::uint8_t>)
         mine[i] = op == ReduceOp::sum ? mine[i] % 16 : mine[i];
     }

@@ -1,5 +1,5 @@
-// Groups of some of the ranks: every collective in them, several groups concurrently, one group per
-// node, and calls by ranks that are not members.
+// Groups of some ranks: every collective in them, several groups concurrently, one group per node,
+// and calls by other ranks.
 #include <algorithm>
 #include <thread>
 
@@ -16,13 +16,13 @@ namespace {
 
 using Group = std::shared_ptr<ProcessGroup>;
 
-// Returns the number of wrong values on this rank, over all collectives, at counts that use the
-// staging memory and the slots. `who`: the members' ranks in the whole group.
+// Returns this rank's number of wrong values over all collectives, at counts that use the staging
+// memory and the slots. `who`: the members' ranks in the whole group.
 std::size_t wrong_anywhere(ProcessGroup& g, const std::vector<int>& who, unsigned seed) {
   std::size_t wrong = 0;
   const auto world = who.size();
   const auto me = static_cast<std::size_t>(g.rank());
-  // Element i that the k-th member sends to the t-th. Integers are exact in any order.
+  // Element i that the k-th member sends to the t-th.
   const auto value = [&](std::size_t k, std::size_t t, std::size_t i) {
     return static_cast<std::int32_t>(
         (static_cast<std::size_t>(who[k]) * 31 + t * 7 + i * 3 + seed) % 251);

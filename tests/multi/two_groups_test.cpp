@@ -1,4 +1,4 @@
-// Two threads use two groups of the same ranks concurrently. Neither affects the other.
+// Two threads use two groups of the same ranks concurrently.
 #include <thread>
 
 #include "tests/multi/data.hpp"

@@ -1,5 +1,4 @@
-// Shared by the client's files: a rank with its resources, and calls that end the program if they
-// fail.
+// Shared by the client's files: a rank's resources, and checks that end the program.
 #pragma once
 
 #include <cstdio>
@@ -28,12 +27,12 @@ namespace client {
   std::exit(1);
 }
 
-constexpr int kStreams = 3;  // cases in flight simultaneously, each on its own stream
+constexpr int kStreams = 3;  // cases in flight, each on its own stream
 
 struct Rank {
   int device = 0, rank = 0;
   ncclComm_t comm = NULL;
-  // A second communicator of the same ranks, for groups with calls of both.
+  // A second communicator of the same ranks, for ncclGroups with calls on both.
   ncclComm_t second = NULL;
   cudaStream_t streams[kStreams] = {};
   unsigned char *send[kStreams] = {}, *receive[kStreams] = {}, *want = NULL;

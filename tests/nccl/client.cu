@@ -1,10 +1,10 @@
 // A client modelled on nccl-tests, built against nccl.h alone. It exchanges the id by MPI or a
 // file, creates communicators in a group, one by one or by splitting, and makes concurrent calls on
-// several streams: in and out of place, every type and reduction, all collectives, and messages in
-// groups. It checks every element on the device, and the bytes around them.
+// several streams, in and out of place: every type, reduction and collective, and messages in
+// groups. It checks every element and the bytes around the buffers.
 //
-// It uses CUDA as other programs do: <<<>>>, kernels by their address, the default stream. So it
-// also shows that kernels/vgpu/nvcc compiles such programs unchanged.
+// It uses CUDA as other programs do, with <<<>>> and kernels by their address. So it also tests
+// that kernels/vgpu/nvcc compiles such programs unchanged.
 //
 //     nccl_client [-g DEVICES] [-b BYTES] [-e BYTES] [-f FACTOR] [-m all|group|one|split] [-q]
 //     mpirun -np N nccl_client ...
@@ -189,7 +189,7 @@ class Client {
         give_up("ncclCommCount and its sisters", "they do not say what was asked for", __LINE__);
     }
   }
-  // Splits into the same ranks in reverse order, and tests a split that creates no communicator.
+  // Splits into the same ranks in reverse order, and once into no communicator.
   void split() {
     std::vector<ncclComm_t> reversed(ranks_.size()), none(ranks_.size());
     NCCL(ncclGroupStart());
@@ -250,7 +250,6 @@ class Client {
   [[nodiscard]] int world() const { return world_; }
   [[nodiscard]] Rank& at(int i) { return ranks_[static_cast<std::size_t>(i)]; }
 
-  // Waits until all streams are idle, or a communicator has failed.
   ncclResult_t wait() {
     for (Rank& r : ranks_)
       for (const cudaStream_t stream : r.streams)
@@ -271,8 +270,8 @@ class Client {
   [[nodiscard]] std::size_t buffer_bytes() const {
     return settings_.most + static_cast<std::size_t>(world_) * 64 + 2 * kGuard;
   }
-  // Return the offset of the data, which is not always a multiple of 16 bytes, and differs between
-  // the two buffers.
+  // Offsets of the data, which differ between the buffers and are not always a multiple of 16
+  // bytes.
   [[nodiscard]] static std::size_t send_at(const Case& c) {
     return c.in_place ? receive_at(c) : kGuard + c.seed % 4 * client::size_of(c.type);
   }
@@ -284,7 +283,7 @@ class Client {
            kind != Kind::scatter && kind != Kind::bcast && kind != Kind::hypercube;
   }
 
-  // Elements in the two buffers of a rank, and the offset of this rank's part in each.
+  // Number of elements in a rank's two buffers, and the offset of its part in each.
   struct Extent {
     std::size_t sends, receives;
     std::size_t send_begin = 0, receive_begin = 0;  // in place
@@ -315,7 +314,6 @@ class Client {
     }
   }
 
-  // Return element i that `rank` sends, and element i that it must receive.
   template <class T>
   T given(const Case& c, int rank, std::size_t i) const {
     return client::input_of<T>(c.op, c.seed, rank, i);
@@ -350,7 +348,7 @@ class Client {
     host.reserve(ranks_.size() * static_cast<std::size_t>(n));
     for (int s = 0; s < n; ++s)
       for (Rank& r : ranks_) prepare(cases[s], r, s, host);
-    // Each case has its own group; for even seeds one outer group contains all of these groups.
+    // Each case has its own group. For even seeds, one outer group contains all of them.
     const bool one_group = cases[0].seed % 2 == 0;
     if (one_group) NCCL(ncclGroupStart());
     for (int s = 0; s < n; ++s) {
@@ -442,7 +440,7 @@ class Client {
         CUDA(cudaMemcpyAsync(part(out, r.rank), in, c.count * width, cudaMemcpyDeviceToDevice,
                              stream));
         for (int step = 1; step < world_; step *= 2) {
-          const int first = r.rank & ~(step - 1);  // the first rank whose part is here already
+          const int first = r.rank & ~(step - 1);  // the first rank whose part has arrived
           const std::size_t parts = c.count * static_cast<std::size_t>(step);
           NCCL(ncclGroupStart());
           NCCL(ncclSend(part(out, first), parts, c.type, r.rank ^ step, comm, stream));
@@ -451,10 +449,11 @@ class Client {
         }
         break;
     }
-    if (c.op == ncclNumOps) NCCL(ncclRedOpDestroy(op, comm));  // within its group, as in nccl-tests
+    if (c.op == ncclNumOps)
+      NCCL(ncclRedOpDestroy(op, comm));  // within the call's group, as in nccl-tests
   }
 
-  // For half of the seeds the scalar is stored on the device, and written after the op was created.
+  // For half of the seeds, the scalar is stored on the device after the op was created.
   ncclRedOp_t make_op(const Case& c, Rank& r, int s, ncclComm_t comm) const {
     ncclRedOp_t op = ncclSum;
     client::with_type(c.type, [&](auto zero) {
@@ -494,7 +493,7 @@ class Client {
     });
   }
 
-  // Counts the bytes that were changed outside of the rank's result and, in place, its input.
+  // Counts changed bytes outside of the rank's result and, in place, its input.
   long long stray_bytes(const Case& c, Rank& r, int s, std::size_t begin, std::size_t end,
                         std::size_t sent) {
     std::vector<unsigned char> got(buffer_bytes());

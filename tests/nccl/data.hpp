@@ -1,10 +1,9 @@
-// The client's inputs and expected results. They are computed here one element at a time in plain
-// arithmetic, and compared on the device.
+// The client's inputs and expected results, computed one element at a time.
 //
 // Integers are random bits: sums and products wrap. Floats are chosen so that the result is exact
 // in any order (small integers to add, powers of two to multiply), except for the average, where
 // each contribution and each sum may be rounded. As in nccl-tests, ncclNumOps stands for the sum of
-// multiplied contributions, for which an op is created for each call.
+// multiplied contributions, whose op is created for each call.
 #pragma once
 
 #include <cmath>
@@ -17,7 +16,6 @@
 
 namespace client {
 
-// Calls f(T{}) with the C++ type of an element type.
 template <class F>
 auto with_type(ncclDataType_t type, F&& f) {
   switch (type) {
@@ -64,7 +62,7 @@ struct OpName {
 constexpr OpName kOps[] = {{ncclSum, "sum"}, {ncclProd, "prod"}, {ncclMax, "max"},
                            {ncclMin, "min"}, {ncclAvg, "avg"},   {ncclNumOps, "premulsum"}};
 
-// Returns splitmix64 of an element's coordinates, which is the same on every rank that computes it.
+// splitmix64 of an element's coordinates.
 inline std::uint64_t bits_of(std::uint64_t seed, int rank, std::uint64_t index) {
   std::uint64_t z = seed * 0x9e3779b97f4a7c15U +
                     static_cast<std::uint64_t>(rank + 1) * 0xd1342543U +
@@ -93,8 +91,8 @@ double to_double(T x) {
     return static_cast<double>(x);
 }
 
-// Returns the factor of a rank's contributions to a premulsum. Negative factors test that unsigned
-// types wrap.
+// The factor of a rank's contributions to a premulsum. Negative factors test that unsigned types
+// wrap.
 template <class T>
 T factor_of(int rank) {
   if constexpr (std::is_integral_v<T>)
@@ -103,7 +101,7 @@ T factor_of(int rank) {
     return to_element<T>(rank % 3 == 0 ? 2.0 : rank % 3 == 1 ? -1.0 : 0.5);
 }
 
-// Returns element `index` of this rank's input to a reduction by op (or to a copy: ncclSum).
+// A rank's input to a reduction by op, or to a copy (op: ncclSum).
 template <class T>
 T input_of(ncclRedOp_t op, std::uint64_t seed, int rank, std::uint64_t index) {
   const std::uint64_t bits = bits_of(seed, rank, index);
@@ -119,7 +117,6 @@ T input_of(ncclRedOp_t op, std::uint64_t seed, int rank, std::uint64_t index) {
   }
 }
 
-// Returns the reduction of all ranks' elements with this index.
 template <class T>
 T reduced(ncclRedOp_t op, std::uint64_t seed, int world, std::uint64_t index) {
   if constexpr (std::is_integral_v<T>) {
@@ -154,7 +151,7 @@ T reduced(ncclRedOp_t op, std::uint64_t seed, int world, std::uint64_t index) {
   }
 }
 
-// Returns the permitted error of a result, in units in the last place.
+// The permitted error in units in the last place.
 template <class T>
 unsigned tolerance_of(ncclRedOp_t op, int world) {
   const bool exact = std::is_integral_v<T> || op != ncclAvg || (world & (world - 1)) == 0;

@@ -1,5 +1,5 @@
-// Tests the behaviour of the legacy default stream and of graphs, on which other programs rely, on
-// the emulator. Compiled by kernels/vgpu/nvcc (nvcc_test.py), and run with VGPU_LEGACY_STREAM=1.
+// Tests the emulator's legacy default stream and graphs, on which other programs rely. Compiled by
+// kernels/vgpu/nvcc (nvcc_test.py), and run with VGPU_LEGACY_STREAM=1.
 #include <cstdio>
 #include <cstdlib>
 
@@ -38,8 +38,7 @@ int read(const int* x) {
   return value;
 }
 
-// Checks that the default stream waits for the work on blocking streams, and that they wait for its
-// work.
+// The default stream waits for blocking streams, and they wait for it.
 void blocking_streams_wait() {
   cudaStream_t blocking = NULL;
   CHECK(cudaStreamCreate(&blocking) == cudaSuccess);
@@ -58,7 +57,7 @@ void blocking_streams_wait() {
   CHECK(cudaStreamDestroy(blocking) == cudaSuccess);
 }
 
-// Checks that the default stream is independent of non-blocking streams.
+// The default stream and non-blocking streams do not wait for each other.
 void other_streams_do_not() {
   cudaStream_t free = NULL;
   CHECK(cudaStreamCreateWithFlags(&free, cudaStreamNonBlocking) == cudaSuccess);
@@ -126,7 +125,7 @@ void kernels_by_address() {
   CHECK(cudaLaunchKernel((const void*)&host, dim3(1), dim3(1), arguments, 0, NULL) ==
         cudaErrorInvalidDeviceFunction);
   CHECK(cudaGetLastError() == cudaErrorInvalidDeviceFunction);
-  put<<<0, 1>>>(x, 1);  // an empty grid: the error stays for cudaGetLastError()
+  put<<<0, 1>>>(x, 1);  // an empty grid: only cudaGetLastError() reports it
   CHECK(cudaGetLastError() == cudaErrorInvalidConfiguration);
 }
 

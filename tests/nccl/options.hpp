@@ -63,7 +63,7 @@ inline Settings parse(int argc, char** argv) {
   return s;
 }
 
-// Exchanges the id. Any channel would do; this one is a file, which appears as a whole.
+// Exchanges the id through a file, which appears as a whole.
 inline ncclUniqueId id_by_file(const Settings& s) {
   ncclUniqueId id;
   if (s.process == 0) {

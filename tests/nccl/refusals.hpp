@@ -5,7 +5,6 @@
 
 namespace client {
 
-// Returns the number of calls that were not refused as expected.
 inline int refusals(const Rank& r) {
   int bad = 0;
   const auto expect = [&](ncclResult_t got, ncclResult_t want, const char* words) {
@@ -75,7 +74,7 @@ inline int refusals(const Rank& r) {
   ncclComm_t comms[2] = {};
   expect(ncclCommInitAll(comms, 2, twice), ncclInvalidUsage, "share a device");
   expect(ncclCommInitAll(comms, 1000, NULL), ncclInvalidArgument, "ndev is 1000");
-  NCCL(ncclGroupStart());  // the group's end reports a call that was refused in the group
+  NCCL(ncclGroupStart());  // the group's end reports a call that was refused within it
   expect(ncclBcast(x, 1, ncclFloat, 77, r.comm, stream), ncclInvalidArgument, "root 77");
   expect(ncclGroupEnd(), ncclInvalidArgument, "root 77");
   void* memory = NULL;

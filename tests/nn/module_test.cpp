@@ -48,14 +48,14 @@ TEST_CASE("parameters come in tree order, and a shared one only once") {
   CHECK(names_of(tied.named_parameters()) ==
         Names{"a.weight", "a.bias", "norm.weight", "norm.bias"});
   CHECK(parameter_count(tied) == 9 + 3 + 3 + 3);
-  CHECK(tied.state_dict().size() == 8);  // but it is saved under both names
+  CHECK(tied.state_dict().size() == 8);  // the shared weight is saved under both names
   for (const Tensor& p : tied.parameters()) CHECK(p.requires_grad());
   for (const Tensor& b : tied.buffers()) CHECK_FALSE(b.requires_grad());
 }
 
 namespace {
 
-// Registers a test's members, after "w" (a parameter), "m" (a buffer), "a" and "b.c".
+// Has "w" (a parameter), "m" (a buffer), "a" and "b.c"; a test registers more.
 class Registry : public Module {
  public:
   Registry() {
@@ -174,7 +174,7 @@ TEST_CASE("a tied weight gets both gradients, and a step changes both uses") {
   Toy toy(true);
   const Tensor x = random_normal({5, 3});
   sum(toy(x)).backward();
-  // d/dW of sum(W relu(W x + b)) for one element, numerically.
+  // d/dW of sum(W relu(W x + b)) for one element.
   float* w = toy.a.weight.data<float>();
   const float analytic = toy.a.weight.grad().data<float>()[4];
   const NoGradGuard no_grad;

@@ -1,4 +1,3 @@
-// Small helpers of the tests of modules.
 #pragma once
 
 #include <cstring>

@@ -1,5 +1,3 @@
-// Tests whole models on the CPU and on a device (tests/support/device.hpp): outputs, trajectories
-// compared with PyTorch's, and generated text.
 #include <cmath>
 
 #include "kernels/mode.hpp"
@@ -23,7 +21,7 @@ struct Tokens {
   Tensor inputs, targets;
 };
 
-// rows x (t + 1) tokens as drawn by torch.randint. Inputs are the first t, targets the last t.
+// rows x (t + 1) tokens as drawn by torch.randint: the first t are inputs, the last t targets.
 Tokens random_tokens(std::int64_t rows, std::int64_t t, std::int64_t vocabulary, Generator& g) {
   Tokens out{Tensor::empty({rows, t}, {DType::i64}), Tensor::empty({rows * t}, {DType::i64})};
   for (std::int64_t r = 0; r < rows; ++r)
@@ -87,7 +85,6 @@ TEST_CASE("a place of the GPT never sees what comes after it", "[on_device]") {
   const Tensor after = see(tokens.inputs);
   CHECK(after.sizes() == Shape{2, 8, 17});
   CHECK(after.slice(1, 0, 5).to_vector<float>() == before);
-  // A shorter input gives the same outputs at the first positions.
   const std::vector<float> whole = after.select(0, 0).select(0, 0).to_vector<float>();
   const std::vector<float> first =
       see(tokens.inputs.slice(1, 0, 1).contiguous()).select(0, 0).select(0, 0).to_vector<float>();
@@ -125,8 +122,8 @@ TEST_CASE("a GPT learns one sentence by heart, tied or not, and can say it") {
     optimizer.step();
   }
   gpt.eval();
-  // The loss at this point depends on rounding: the tied model stays near a plateau of 2.4 for
-  // twenty steps, and changing one weight by 1e-6 changes its final loss from 0.16 to 0.51.
+  // This loss depends on rounding. The tied model stays near a plateau of 2.4 for twenty steps, and
+  // changing one weight by 1e-6 changes its final loss from 0.16 to 0.51.
   CHECK(loss_of(gpt, tokens) < 1);
   gpt.train();
 

@@ -1,12 +1,11 @@
 // elastic_train FOLDER EPOCHS: a training run whose model shows which samples it was trained with.
 //
 // Sample i is the number i, the model is one weight w, and the loss is the sum of w times the
-// samples. With SGD at a rate of 1 the model ends at w = -(sum of all samples that it was trained
-// with). That is exactly -EPOCHS * 240 * 239 / 2 if it saw each of the 240 once in each epoch, with
-// any number of ranks.
+// samples. With SGD at a rate of 1, w ends at -(sum of the samples used). That is exactly -EPOCHS *
+// 240 * 239 / 2 if each of the 240 was used once per epoch, with any number of ranks.
 //
 // FOLDER/checkpoint contains the model and the step, saved every third step. Every rank records the
-// samples it uses, and rank 0 the step at which a round begins, for the test to count:
+// samples it uses, and rank 0 the step at which a round begins:
 //
 //     FOLDER/taken.ROUND.RANK    STEP EPOCH SAMPLE SAMPLE ...
 //     FOLDER/begun.ROUND         STEP
@@ -53,7 +52,7 @@ void train(const std::string& folder, std::int64_t epochs) {
   }
   group->broadcast(std::span(&begun, 1), 0);
   if (group->rank() == 0) std::ofstream(folder + "/begun" + suffix) << begun << "\n";
-  DistributedDataParallel ddp(model, group);  // all have rank 0's model now
+  DistributedDataParallel ddp(model, group);  // all ranks have rank 0's model now
   SGD optimizer(model.parameters(), {.lr = 1});
   DistributedSampler sampler(kSamples, {.replicas = group->size(), .rank = group->rank()});
 
@@ -67,7 +66,7 @@ void train(const std::string& folder, std::int64_t epochs) {
     for (const std::int64_t sample : mine) taken << " " << sample;
     taken << std::endl;
     optimizer.zero_grad();
-    // DDP divides by the number of ranks, but the gradients must be summed here.
+    // DDP divides by the number of ranks, but here gradients are summed.
     const std::vector<float> values(mine.begin(), mine.end());
     mul(ddp.forward(from_vector(values, {batch})), static_cast<float>(world)).backward();
     optimizer.step();

@@ -1,7 +1,7 @@
 // netns-wire: a switch in user space for netns-cluster.sh, for kernels without
 // sch_netem.  One AF_PACKET socket per port; every frame that a node sends waits for its
 // serialization time (rate) and its delay, or is lost.  Losses are drawn from a seeded generator.
-// Offload metadata travels along (PACKET_VNET_HDR), so no ethtool is needed.
+// Frames keep their offload metadata (PACKET_VNET_HDR), so no ethtool is needed.
 //
 //   netns-wire CONTROL-FILE STATUS-FILE
 //
@@ -54,7 +54,7 @@ struct Port {
   std::uint64_t rate = 0;
   Nanos delay = 0;
   std::uint32_t loss_ppm = 0;
-  Nanos out_free = 0, in_free = 0;  // when the wire from / to the node is idle
+  Nanos out_free = 0, in_free = 0;  // times at which the wire from / to the node is idle
   std::uint64_t frames = 0, lost = 0, cut = 0, overflow = 0;
 };
 

@@ -27,7 +27,6 @@ Tensor parameter(const Values& values) {
   return t;
 }
 
-// Oracle kernels for the duration of a test.
 struct Oracle {
   Oracle() { kernels::set_mode(kernels::Mode::oracle); }
   ~Oracle() { kernels::set_mode(kernels::Mode::fast); }
@@ -113,7 +112,7 @@ TEST_CASE("a parameter without gradient keeps its value and its step count") {
   CHECK(optimizer.state_dict().at("state.0.step").item<std::int64_t>() == 1);
   CHECK(optimizer.state_dict().count("state.1.step") == 0);
   CHECK(optimizer.state_dict().count("state.1.exp_avg") == 0);
-  // Bias correction uses the parameter's own step count, so its first Adam step moves it by lr.
+  // Bias correction uses the parameter's own step count, so its first step moves it by lr.
   params[1].set_grad(tensor({3}));
   optimizer.step();
   CHECK(params[1].item<float>() == Approx(4.5));
@@ -171,7 +170,7 @@ TEST_CASE("the state has PyTorch's entries") {
     return out;
   };
   // As in torch.optim.*.state_dict() after a step in which only parameter 1 had a gradient, without
-  // flags such as maximize, foreach and capturable, which do not exist here.
+  // flags that do not exist here (maximize, foreach, capturable).
   const auto stepped = [&](auto optimizer, const std::vector<Tensor>& p) {
     p[1].set_grad(tensor({7}));
     optimizer->step();
@@ -278,7 +277,7 @@ TEST_CASE("a state that no training leaves behind is refused by the entry's name
   for (const char* key : {"state.0.exp_avg_sq", "state.0.max_exp_avg_sq"})
     CHECK_THAT(said(adam, key, tensor({1, -0.5F})),
                ContainsSubstring("'" + std::string(key) + "' holds -0.5"));
-  // Each of these values can occur in training.
+  // These values can occur in training.
   CHECK(said(adam, "state.0.exp_avg", tensor({-1, 3e38F})).empty());
   CHECK(said(adam, "state.0.exp_avg_sq", tensor({-0.0F, 0})).empty());
   CHECK(said(adam, "state.0.step", number(7, DType::f32)).empty());

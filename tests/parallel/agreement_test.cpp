@@ -1,5 +1,5 @@
-// The ranks compare their settings when they meet, and when a program requests it. All ranks get
-// the same message.
+// The ranks compare their settings when they meet, or when a program requests it. All ranks get the
+// same message.
 #include "runtime/parallel/agreement.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Compares the bucket rule with the worked examples of PyTorch's own test, and tests corner cases.
-// Compares plans with the bucket sizes that PyTorch's DDP reports for the same models. Also tests
-// the arena's guarantees: no slots overlap, and the rebuilt plan never needs more memory.
+// Compares the bucket rule with the worked examples of PyTorch's own test, and plans with the
+// bucket sizes that PyTorch's DDP reports. Also tests that the arena's slots never overlap and that
+// the rebuilt plan needs no more memory.
 #include "runtime/parallel/bucket.hpp"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ std::vector<Bytes> bytes(const std::vector<std::size_t>& values) {
   return out;
 }
 
-// Returns n layers of Linear(width, width): weight, bias, weight, bias, ...
+// n layers of Linear(width, width): weight, bias, weight, bias, ...
 std::vector<BucketItem> linears(std::size_t n, std::size_t width) {
   std::vector<BucketItem> items;
   for (std::size_t i = 0; i < n; ++i) {

@@ -1,5 +1,5 @@
-// Tests communication hooks: the order of their calls, their inputs, and the use of their results.
-// Whole training runs are compared with PyTorch's in tests/reference/features_test.cpp.
+// Tests the order of communication hooks' calls, their inputs, and the use of their results.
+// tests/reference/features_test.cpp compares whole runs with PyTorch's.
 #include "runtime/parallel/comm_hooks.hpp"
 
 #include <cmath>
@@ -18,7 +18,7 @@ using Fixture = test::ReducerFixture;
 
 namespace {
 
-// Returns the toy's gradients after `steps` backward passes. They are whole numbers.
+// Returns the toy's gradients, which are whole numbers.
 Values gradients(const Group& group, const CommHook& hook, int steps = 2) {
   const Toy toy = mlp_toy(3);
   DistributedDataParallel ddp(toy.parameters, {}, group,
@@ -28,7 +28,7 @@ Values gradients(const Group& group, const CommHook& hook, int steps = 2) {
     toy.zero_grad();
     const Tensor x = integers({12, toy.inputs}, static_cast<std::uint32_t>(step), 1);
     const Tensor mine = rows_of_rank(x, group->rank(), group->size());
-    // Multiplies the loss by the world size, so that the mean over the ranks is whole.
+    // The loss is multiplied by the number of ranks, so that the mean over the ranks is whole.
     ddp.forward([&] { return mul(sum(toy.forward(mine)), group->size()); }).backward();
   }
   Values out;
@@ -181,7 +181,7 @@ TEST_CASE(
     INFO("world " << world);
     const auto none = [](const auto&) { return CommHook(); };
     const Values want = gradients_with(world, none)[0];
-    // All are whole numbers that are exact in the 11 bits of f16, even before the division.
+    // The 11 bits of f16 represent the gradients exactly, even before the division.
     for (const auto& gradient : want)
       for (const float v : gradient) REQUIRE((v == std::round(v) && std::abs(v) <= 512));
     for (const MakeHook& make : {MakeHook(allreduce_hook), MakeHook(fp16_compress_hook)})
@@ -211,7 +211,7 @@ TEST_CASE("the 16-bit hooks round the gradient, the share of each rank, and each
     ddp.forward([&] { return sum(mul(w, values(group->rank()))); }).backward();
     return Values{w.grad().to_vector<float>()};
   };
-  // The direct algorithm has one chunk per rank. Each chunk's sum starts with its own rank's value.
+  // The direct algorithm has one chunk per rank, whose sum starts with that rank's value.
   const auto expect = [&]<class Half>(TypeTag<Half>) {
     std::vector<float> out;
     for (std::size_t i = 0; i < kCount; ++i) {
@@ -234,8 +234,8 @@ TEST_CASE("the 16-bit hooks round the gradient, the share of each rank, and each
 }
 
 TEST_CASE("PowerSGD: what it leaves out of one step comes in later ones") {
-  // Each rank has a different, constant gradient. The errors then telescope, so that the sum of all
-  // results plus the mean of the ranks' last errors is the sum of the true means.
+  // Each rank's gradient differs but is constant. The errors telescope: the sum of all results plus
+  // the mean of the ranks' last errors is the sum of the true means.
   constexpr int kWorld = 3, kSteps = 24;
   constexpr std::int64_t kRows = 12, kColumns = 10;
   const auto direction = [](int rank) {
@@ -270,7 +270,7 @@ TEST_CASE("PowerSGD: what it leaves out of one step comes in later ones") {
     for (const Values& other : errors) CHECK(other == errors[0]);  // replicas stay equal
     CHECK(off[1] < 1e-5F);                                         // plain all-reduce until then
     CHECK(off[2] > 0.1F);
-    // With feedback the distance stays bounded; without it, the same part is lost in each step.
+    // Without feedback, each step loses the same part.
     const float last = off[kSteps - 1];
     if (feedback)
       CHECK(last < 4 * off[2]);
@@ -302,7 +302,7 @@ TEST_CASE("PowerSGD of a gradient whose rank it can hold loses nothing") {
   CHECK(v[4] == std::vector<float>(10, 1.0F));
   for (std::size_t i = 0; i < v[0].size(); ++i) {
     CHECK(v[1][i] == v[0][i]);  // all-reduced
-    // The tolerance covers f32 sums of a dozen numbers of order 1, in three chained products.
+    // Sums of a dozen numbers of order 1 in f32, in three chained products.
     CHECK(std::abs(v[2][i] - v[0][i]) < 1e-5F);
     CHECK(std::abs(v[3][i] - v[0][i]) < 1e-5F);
   }

@@ -1,5 +1,5 @@
-// Tests DataParallel's traffic on each link, its memory on each device, the order of execution, and
-// the error messages.
+// Tests DataParallel's traffic on each link, its memory on each device, its order of execution, and
+// its messages.
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -16,7 +16,7 @@ using namespace ringsmith::test;
 
 namespace {
 
-// A module that calls a function with its rows, in forward and in backward.
+// Calls a function with its rows in forward, and another in backward.
 class Watched : public Module {
  public:
   using Watcher = std::function<void(const Tensor& rows)>;
@@ -112,8 +112,7 @@ TEST_CASE("replicas run at once, or one at a time when asked to", "[data_paralle
     std::unique_lock lock(mutex);
     most = std::max(most, ++inside);
     changed.notify_all();
-    // Waits long enough for the other replicas to arrive if they run concurrently; otherwise each
-    // replica waits 300 ms.
+    // Long enough for the other replicas to arrive if they run concurrently.
     (void)changed.wait_for(lock, std::chrono::milliseconds(most < 3 ? 300 : 0),
                            [&] { return most == 3; });
     --inside;
@@ -127,7 +126,7 @@ TEST_CASE("replicas run at once, or one at a time when asked to", "[data_paralle
 }
 
 TEST_CASE("an error in a replica names it, forward and backward", "[data_parallel]") {
-  // Whole numbers mark the rows: 8 rows in chunks of 2, and row 4 begins the chunk of replica 2.
+  // 8 rows in chunks of 2. Row 4 begins the chunk of replica 2.
   const std::vector<Device> devices = replica_devices(4);
   const Tensor good = full({8, 5}, 1.0);
   Tensor bad = full({8, 5}, 1.0);
@@ -147,7 +146,6 @@ TEST_CASE("an error in a replica names it, forward and backward", "[data_paralle
       CHECK(e.exit_code() == ExitCode::usage);
     }
     bad.slice(0, 2, 3).fill_(-77.0);
-    // The error names the lowest failing replica.
     CHECK_THROWS_WITH(rig.dp->forward(bad), ContainsSubstring("replica 1 on"));
     sum(rig.dp->forward(good)).backward();  // it still works afterwards
     CHECK(rig.model.net.first.weight.grad().defined());

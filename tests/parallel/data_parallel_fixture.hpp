@@ -1,5 +1,5 @@
-// Models and devices of the DataParallel tests. The programs run twice: with all replicas on the
-// CPU, and with each on its own device (RINGSMITH_TEST_DEVICE; under vgpu these are simulated).
+// Models and devices of the DataParallel tests, which run twice: with all replicas on the CPU, and
+// with each on its own device (RINGSMITH_TEST_DEVICE).
 #pragma once
 
 #include <cmath>
@@ -51,7 +51,7 @@ class Net : public Module {
   Dense first, second;
 };
 
-// The results of a training run, on the host.
+// Results, on the host.
 struct Trained {
   std::vector<std::vector<float>> outputs, gradients, parameters;
   bool operator==(const Trained&) const = default;
@@ -96,8 +96,7 @@ inline Trained train_replicated(int n, const std::vector<Tensor>& batches, doubl
       net, [&](const Tensor& x) { return dp.forward(x); }, batches, lr);
 }
 
-// Returns the largest difference, relative to 1 + the magnitude; NaN if any value is NaN or the
-// shapes differ.
+// The largest difference relative to 1 + the magnitude; NaN if a value is NaN or shapes differ.
 inline double difference(const std::vector<std::vector<float>>& a,
                          const std::vector<std::vector<float>>& b) {
   if (a.size() != b.size()) return std::nan("");

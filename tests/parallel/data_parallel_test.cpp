@@ -59,8 +59,7 @@ TEST_CASE("whole numbers: outputs, gradients and parameters are those of one dev
   for (const std::int64_t rows : {1, 2, 3, 5, 8, 13, 16}) {
     INFO(n << " replicas, " << rows << " rows");
     const Trained alone = train_serial(whole_batches(rows), 1, 1.0 / 1024);
-    // The numbers have few bits, so sums are exact in any order. Otherwise this test would show
-    // nothing.
+    // All parameters must have few bits, so that sums are exact in any order.
     for (const auto& parameter : alone.parameters)
       for (const float v : parameter) REQUIRE(std::abs(v) < 1e4F);
     CHECK(alone.parameters != train_serial(whole_batches(rows), 1, 0).parameters);
@@ -234,7 +233,7 @@ TEST_CASE("whole-number inputs, matrix products, and a weight that two layers sh
   DataParallel dp(
       model, [] { return std::make_unique<Speaker>(); }, devices);
   CHECK(gradient(dp.forward(tokens)) == expected);
-  // The table is copied once, although it is used twice.
+  // The weight is copied once per replica, although it is used twice.
   CHECK(dp.traffic()[1].parameters == Bytes(sizeof(float) * 11 * 6));
   CHECK(dp.traffic()[1].inputs == Bytes(sizeof(std::int64_t) * 3 * 2));
 }

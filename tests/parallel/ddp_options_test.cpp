@@ -1,5 +1,5 @@
-// Tests parameters that DistributedDataParallel ignores, the gradients that the program's hooks
-// see, the logging data, and the check that replicas are equal.
+// Tests ignored parameters, the gradients that the program's hooks see, the logging data, and the
+// check that replicas are equal.
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -19,7 +19,7 @@ using Fixture = test::ReducerFixture;
 TEST_CASE("ignored parameters and buffers are each rank's own: not broadcast, not reduced") {
   const auto got = run_ranks<Values>(3, [](const Group& group) {
     const double rank = group->rank();
-    // The sizes of ignored tensors may differ, too.
+    // Ignored tensors may differ in size, too.
     const Tensor shared = trained(full({2}, rank));
     const Tensor own = trained(full({2 + group->rank()}, rank));
     const Tensor table = full({1}, rank), statistics = full({1}, rank);
@@ -71,7 +71,6 @@ TEST_CASE("a name that is to be ignored must exist, and be ignored by all ranks"
 
 namespace {
 
-// A module that changes after it was wrapped.
 class Changing : public Module {
  public:
   Changing() {
@@ -273,7 +272,7 @@ TEST_CASE("find_unused_parameters costs a walk over the graph in each forward, s
   for (Kind& kind : kinds)
     kind.ddp = std::make_unique<DistributedDataParallel>(NamedTensors{{"w", kind.w}},
                                                          NamedTensors{}, group, kind.options);
-  for (int again = 0; again < 100; ++again)  // alternating, so that a slow minute affects both
+  for (int again = 0; again < 100; ++again)  // alternating, so that a slow phase affects both
     for (Kind& kind : kinds) {
       const auto start = std::chrono::steady_clock::now();
       const Tensor loss = kind.ddp->forward([&] {
@@ -337,7 +336,7 @@ TEST_CASE("drift: one bit of one parameter on one rank is found, and named on ev
           "the replicas have drifted apart: '0.bias' has one value on rank 0 and another on rank 1 "
           "and another on rank 2 (the first of 3 that differ); let all ranks start from one state "
           "and make the same updates");
-  // Replicas with +0 and -0 are not the same, because equal numbers may have different bits.
+  // +0 and -0 are equal, but have different bits.
   const auto zero = check(2, [&](int rank, MLP& model) {
     model.parameters()[0].data<float>()[34] = rank == 0 ? 0.0F : -0.0F;
   });

@@ -1,6 +1,5 @@
-// Runs whole ranks as threads of one process, so that ThreadSanitizer sees both sides of every
-// hand-off: backward fills a bucket, the communication threads of all ranks reduce it, and the
-// optimizer reads it.
+// Runs ranks as threads, so that ThreadSanitizer sees both sides of every hand-off: backward fills
+// a bucket, the communication threads reduce it, and the optimizer reads it.
 #include <cmath>
 #include <exception>
 #include <thread>
@@ -54,7 +53,7 @@ TEST_CASE("ranks that are threads train as one rank does", "[ddp]") {
     ranks.emplace_back([&, r] {
       const auto i = static_cast<std::size_t>(r);
       try {
-        // Each rank starts with different values, so construction must copy rank 0's parameters.
+        // Different values on each rank, so construction must copy rank 0's.
         toys[i] =
             train(5 + static_cast<std::uint32_t>(r),
                   comm::init_process_group(std::make_shared<comm::ThreadBootstrap>(rendezvous, r)));

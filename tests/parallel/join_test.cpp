@@ -1,5 +1,5 @@
-// Compares ranks that have different numbers of inputs with a loop that sums the gradients of the
-// active ranks. tests/reference/features_test.cpp compares with PyTorch.
+// Compares ranks with different numbers of inputs with a loop that sums the active ranks'
+// gradients. tests/reference/features_test.cpp compares with PyTorch.
 #include "runtime/parallel/join.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ using namespace ringsmith::test;
 
 namespace {
 
-// Returns whole numbers that are divisible by 1, 2, 3 and 4.
+// Divisible by 1, 2, 3 and 4.
 float gradient(int rank, int step) { return static_cast<float>(12 * (1 + rank + 10 * step)); }
 
 struct Case {
@@ -77,7 +77,7 @@ TEST_CASE("a rank that has run out counts as zeros, or not at all, and ends with
         out.push_back(w[0].to_vector<float>());
         out.push_back(w[1].to_vector<float>());
       }
-      // Outside of join() nothing may have changed.
+      // After join(), a step must average over all ranks as before.
       step(ddp, w, gradient(group->rank(), 0));
       out.push_back(w[0].grad().to_vector<float>());
       return out;
@@ -250,7 +250,7 @@ TEST_CASE("join works with unused parameters, a static graph and a hook") {
   for (const Kind& kind : {Kind{true, false, false}, {false, true, false}, {false, false, true}}) {
     INFO(kind.find_unused << kind.static_graph << kind.hook);
     const auto got = run_ranks<Values>(2, [&](const Group& group) {
-      // Only rank 0 uses b, and no rank uses c. In the case with a hook, all ranks use both.
+      // Only rank 0 uses b, and no rank uses c; with a hook, all ranks use both.
       const Tensor a = trained(zeros({2})), b = trained(zeros({3})), c = trained(zeros({4}));
       DistributedDataParallel ddp(
           {{"a", a}, {"b", b}, {"c", c}}, {}, group,
@@ -277,7 +277,7 @@ TEST_CASE("join works with unused parameters, a static graph and a hook") {
     });
     const std::vector<float> both =
         kind.hook ? std::vector<float>{4, 8, 16} : std::vector<float>{4, 4, -1};
-    // If only rank 1 is active, no rank uses b, so b keeps its previous gradient, i.e. none.
+    // While only rank 1 is active, no rank uses b, so b keeps its previous gradient: none.
     const std::vector<float> alone =
         kind.hook ? std::vector<float>{2, 4, 8} : std::vector<float>{2, -1, -1};
     CHECK(got[0] == Values{both, both, both, both});

@@ -1,4 +1,4 @@
-// Plain data-parallel training compared with DistributedDataParallel, bit for bit.
+// Compares plain data-parallel training with DistributedDataParallel bit for bit.
 #include "runtime/parallel/plain_ddp.hpp"
 
 #include "runtime/nn/layers.hpp"
@@ -21,7 +21,7 @@ Values gradients_of(const Toy& toy) {
 
 TEST_CASE("plain DDP: gradients of every toy equal DistributedDataParallel's, bit for bit",
           "[plain_ddp]") {
-  // Whole numbers: every sum is exact in any order, and every rank scales by the same fl(1/W).
+  // Sums of whole numbers are exact in any order, and every rank scales by the same fl(1/W).
   const int world = GENERATE(1, 2, 3);
   for (std::size_t t = 0; t < all_toys(1).size(); ++t) {
     struct Result {
@@ -58,9 +58,8 @@ TEST_CASE("plain DDP: gradients of every toy equal DistributedDataParallel's, bi
 
 TEST_CASE("plain DDP: a training has DistributedDataParallel's bits after every step",
           "[plain_ddp]") {
-  // Rounded sums. Of two ranks they have one order. Of three, tree adds all elements in one order;
-  // by default the order depends on the place in the message for more than 16 KiB, and the bits
-  // differ.
+  // Sums are rounded. Two ranks have only one order, and with three, tree uses one order for all
+  // elements. By default, the order would depend on the position in messages of more than 16 KiB.
   const int world = GENERATE(1, 2, 3);
   std::vector<std::unique_ptr<MLP>> models;  // before the threads: they share the default generator
   for (int i = 0; i < 2 * world; ++i) {

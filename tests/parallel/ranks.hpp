@@ -16,8 +16,7 @@ namespace ringsmith::test {
 using Group = std::shared_ptr<comm::ProcessGroup>;
 using Values = std::vector<std::vector<float>>;
 
-// Like run_threads(), but passes a shared pointer, as DistributedDataParallel requires. The group
-// outlives the body.
+// Like run_threads(), but passes a shared pointer, as DistributedDataParallel requires.
 template <class Result>
 std::vector<Result> run_ranks(int world, const std::function<Result(const Group&)>& body) {
   return run_threads<Result>(world, [&](comm::ProcessGroup& group) {
@@ -25,7 +24,7 @@ std::vector<Result> run_ranks(int world, const std::function<Result(const Group&
   });
 }
 
-// Returns the message of the exception that body throws, or "".
+// Returns the message of the exception that body throws; "" if none.
 inline std::string complaint_of(const std::function<void()>& body) {
   try {
     body();

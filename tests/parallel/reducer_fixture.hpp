@@ -15,9 +15,8 @@
 
 namespace ringsmith::test {
 
-// Parameters p0, p1, ... of 4, 5, 6, ... floats. In use(ids), the gradient of a parameter is 10 *
-// (its index + 1). The gradients become ready in the order of ids, because they are inputs of one
-// node.
+// Parameters p0, p1, ... have 4, 5, ... floats. In use(ids), parameter p gets the gradient 10 (p +
+// 1). Gradients become ready in the order of ids, because they are inputs of one node.
 struct ReducerFixture {
   explicit ReducerFixture(int parameters = 3, ReducerOptions options = small_buckets(),
                           int world = 2, int rank = 0)

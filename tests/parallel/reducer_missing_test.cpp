@@ -69,7 +69,7 @@ TEST_CASE("find_unused: unused by all stays untouched, unused here gets the othe
     CHECK(f.grad(0) == 6.0F);
     CHECK(f.grad(1) == 1.0F);
     CHECK_FALSE(f.params[2].grad().defined());
-    // The graph shows that p1 and p2 are unused, so their buckets need not wait.
+    // The graph shows that p1 and p2 are unused, so their buckets do not wait.
     CHECK(f.group->log == Log{"grad 0", "all_reduce(6 f32)", "all_reduce(5 f32)", "wait", "wait",
                               "all_reduce(4 f32)", "wait", "all_gather"});
   }
@@ -109,7 +109,7 @@ TEST_CASE("without synchronisation gradients stay local, and the next synchronis
   f.group->on_all_reduce = [](comm::Buffer data) {
     CHECK(*reinterpret_cast<float*>(data.data()) == 20.0F);
   };
-  // p1 and p2 are not missing, because they have a gradient from no_sync.
+  // p1 and p2 have gradients from no_sync, so they are not missing.
   f.step({0});
   CHECK(f.grad(0) == 20.0F);
   CHECK(f.grad(1) == 20.0F);

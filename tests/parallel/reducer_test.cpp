@@ -11,9 +11,9 @@ using Fixture = test::ReducerFixture;
 TEST_CASE("an all-reduce starts between gradients, not after the last one") {
   Fixture f;
   f.step({2, 1, 0});
-  // The first backward uses one bucket, because the order of the gradients is not known yet; later
-  // ones use one bucket per gradient. The calling thread reduces the last bucket, because no
-  // computation is left to overlap.
+  // The first backward uses one bucket, because the order of the gradients is still unknown; later
+  // ones use one per gradient. The calling thread reduces the last bucket, because no computation
+  // is left to overlap.
   CHECK(f.group->log ==
         Log{"grad 2", "grad 1", "grad 0", "all_reduce(15 f32)", "wait", "all_gather"});
   f.zero_grad();
@@ -68,7 +68,7 @@ TEST_CASE("given the order of an earlier run, a reducer has its buckets from the
   CHECK_THROWS_AS(after.reducer->rebuild_in({1, 0}), UsageError);
   after.reducer->rebuild_in(order);
   after.step({0, 1, 2});
-  // `before` broadcasts the order, but `after` was given it.
+  // Only `before` broadcasts the order; `after` was given it.
   REQUIRE(before.group->log.front() == "broadcast");
   before.group->log.erase(before.group->log.begin());
   CHECK(after.group->log == before.group->log);
@@ -87,8 +87,7 @@ TEST_CASE("gradients are the arena: no second copy, and rebuilding allocates not
   const auto address = [&](int p) { return data_of(f.params[static_cast<std::size_t>(p)].grad()); };
   CHECK(address(1) - address(0) == 16);
   CHECK(address(2) - address(1) == 20);
-  // The buckets are rebuilt while gradients exist. These are moved, and the second backward adds to
-  // them.
+  // Rebuilding moves the existing gradients, and the second backward adds to them.
   f.step({2, 1, 0});
   CHECK(address(1) - address(2) == 64);
   CHECK(address(0) - address(1) == 64);

@@ -1,6 +1,5 @@
-// A step that GradScaler skips leaves nothing behind. Every communication hook is tested with two
-// training runs, one of which has additional steps whose gradients overflow. Both must have the
-// same bits.
+// A step that GradScaler skips leaves nothing behind. With every communication hook, a run with
+// additional steps whose gradients overflow must have the bits of a run without them.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -19,7 +18,6 @@ using namespace ringsmith::test;
 
 namespace {
 
-// A hook, and the state that it carries from one backward pass to the next.
 struct Made {
   CommHook hook;
   std::function<Values()> state = [] { return Values(); };
@@ -37,7 +35,7 @@ void append(Values& out, const std::map<int, Tensor>& by_bucket) {
   }
 }
 
-// Returns the state as values. Takes it by value, because reading it draws random numbers.
+// Takes the state by value, because reading it draws random numbers.
 Values state_of(PowerSgdState::Memory memory) {
   Values out;
   append(out, memory.errors);
@@ -61,7 +59,7 @@ HookCase power_sgd(int rank, bool feedback, bool warm, std::int64_t start = 2) {
           }};
 }
 
-// Returns a program's own hook, which adds half of the previous pass's result.
+// A program's own hook, which adds half of the previous pass's result.
 Made momentum_hook(const Group& group) {
   struct State {
     std::map<int, Tensor> now, last;
@@ -98,8 +96,7 @@ std::vector<HookCase> all_hooks() {
           {"fp16", [](const Group& g) { return Made{fp16_compress_hook(g)}; }},
           {"bf16", [](const Group& g) { return Made{bf16_compress_hook(g)}; }},
           {"noop", [](const Group&) { return Made{noop_hook()}; }},
-          // Its counter of passes is not visible, but its effect on the gradients is, after the
-          // third pass.
+          // Its counter of passes is private, but affects the gradients after the third pass.
           {"post-local SGD", [](const Group& g) { return Made{post_local_sgd_hook(g, 3)}; }},
           {"of a program", momentum_hook},
           power_sgd(1, true, true),
@@ -111,7 +108,7 @@ std::vector<HookCase> all_hooks() {
 
 enum class Overflow : std::uint8_t { one_rank, every_rank, in_unscaling };
 
-// Returns parameters, gradients and the hook's state after each step. Each s in `before` adds one
+// Returns parameters, gradients and the hook's state after each step. Each s in `before` adds an
 // overflowing step before step s.
 Values train(const Group& group, const HookCase& hook, Overflow how,
              const std::vector<int>& before) {
@@ -140,7 +137,7 @@ Values train(const Group& group, const HookCase& hook, Overflow how,
           to(ddp.forward([&] { return linear(relu(linear(x, w1, b1)), w2, b2); }), DType::f32));
     }
     const bool late = overflows && how == Overflow::in_unscaling;
-    // Multiplies the true gradients by 1e40, so that they overflow, but the scaled ones by 200.
+    // The true gradients, times 1e40, overflow; the scaled ones are multiplied by 200.
     if (late) loss = mul(mul(loss, 1e20), 1e20);
     scaler.update(late ? 2e-38 : 1024);  // also forgets the previous step
     scaler.scale(loss).backward();
@@ -186,9 +183,8 @@ TEST_CASE("every hook: with skipped steps in between, bits are those of a run wi
 
 namespace {
 
-// Like train(), but in f32 and with the scaler's own updates, so that each overflow halves the
-// scale. Products with a power of two are exact, so the scale must not change a bit of the later
-// steps.
+// Like train(), but in f32, and each overflow halves the scale. Products with a power of two are
+// exact, so this must not change a bit of the later steps.
 Values train_with_backoff(const Group& group, const HookCase& hook,
                           const std::vector<int>& before) {
   Generator g(7);

@@ -1,4 +1,4 @@
-// Static graphs: in every backward, the same parameters receive several gradients, or none.
+// Static graphs: in every backward, the same parameters get several gradients, or none.
 #include "runtime/parallel/static_graph.hpp"
 
 #include "runtime/autograd/checkpoint.hpp"
@@ -16,8 +16,8 @@ namespace {
 
 ReducerOptions with_static_graph() { return {.caps = {Bytes(1), Bytes(1)}, .static_graph = true}; }
 
-// Returns a loss of p2 and p0 whose backward runs another backward of p1 before it reaches p0. p1
-// is also used directly, so it receives two gradients of 20 in one backward.
+// A loss of p2 and p0 whose backward runs another backward of p1 before it reaches p0. p1 is also
+// used directly, so it gets two gradients of 20.
 Tensor nested(const Fixture& f) {
   Tensor inner = scalar(0.0);
   record("Reentrant", {f.use({0})}, inner, {}, [&f](const Saved&, const Tensor& g) {
@@ -54,8 +54,8 @@ TEST_CASE("in a static graph a bucket leaves with the last gradient of its param
     CHECK(f.grad(0) == 10.0F);
     CHECK(f.grad(1) == 40.0F);
     CHECK(f.grad(2) == 30.0F);
-    // The first backward records, and reduces all buckets at its end. The second launches buckets
-    // as gradients become ready, and records their order. The third begins with rebuilt buckets.
+    // The first backward counts gradients, and the second records their order. Both reduce the only
+    // bucket at the end. The third begins with rebuilt buckets.
     if (i == 0)
       CHECK(f.group->log == Log{"grad 1", "grad 2", "grad 1", "grad 0", "all_reduce(15 f32)",
                                 "wait", "all_gather"});
@@ -83,7 +83,7 @@ TEST_CASE(
     step(f, loss);
     CHECK(f.params[1].grad().defined());  // the other ranks' average
   }
-  // p1 is first, because no gradient needs to arrive for it.
+  // p1 is first, because it waits for no gradient.
   CHECK(f.reducer->plan().buckets[0].slots[0].parameter == 1);
   CHECK(f.group->log == Log{"broadcast", "grad 2", "all_reduce(5 f32)", "all_reduce(6 f32)",
                             "grad 0", "wait", "wait", "all_reduce(4 f32)", "wait", "all_gather"});

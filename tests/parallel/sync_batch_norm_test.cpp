@@ -1,6 +1,6 @@
-// Compares SyncBatchNorm with one process that normalises the batches of all ranks together. Also
-// tests BatchNorm under DDP, which normalises each rank's batch by itself.
-// tests/reference/features_test.cpp compares with PyTorch.
+// Compares SyncBatchNorm with one process that normalises all ranks' batches together. Also tests
+// BatchNorm under DDP, which normalises each rank's batch alone. tests/reference/features_test.cpp
+// compares with PyTorch.
 #include "runtime/parallel/beyond/sync_batch_norm.hpp"
 
 #include <cmath>
@@ -30,7 +30,7 @@ struct Layer {
   }
 };
 
-// The results of a rank: its y, gradients of x, weight and bias, and the running statistics.
+// A rank's results: y, gradients of x, weight and bias, and the running statistics.
 struct Seen {
   std::vector<double> y, dx, dweight, dbias, mean, var;
 };
@@ -46,7 +46,7 @@ Seen look(const Layer& layer, const Tensor& x, const Tensor& y, const Tensor& se
           doubles(layer.var)};
 }
 
-// Returns the rows of all ranks, with a mean of three standard deviations.
+// Returns the rows of all ranks: normal values with mean 3 and variance 1.
 Tensor samples(const std::vector<std::int64_t>& rows, bool images, std::uint64_t seed,
                DType dtype) {
   const std::int64_t n = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
@@ -97,7 +97,7 @@ void compare(const std::vector<std::int64_t>& rows, bool images, DType dtype, De
       [&](comm::GroupOptions& options, int) {
         if (device.is_cuda()) options.device = device;
       });
-  // Concatenates the ranks' rows; sums the gradients of the parameters.
+  // Rows are concatenated; gradients of parameters are summed.
   Seen together;
   for (const Seen& s : got) {
     together.y.insert(together.y.end(), s.y.begin(), s.y.end());
@@ -137,7 +137,7 @@ TEST_CASE(
     "evaluation uses the running statistics, and a rank that is alone has batch_norm's bits") {
   const auto got = run_ranks<Values>(2, [](const Group& group) {
     const Layer a(DType::f32, Device::cpu());
-    // Evaluation is not a collective, so one rank can evaluate alone.
+    // Evaluation is not a collective.
     if (group->rank() == 1) return Values{};
     const Tensor x = samples({4}, true, 1, DType::f32);
     return Values{
@@ -224,7 +224,7 @@ TEST_CASE("under DDP a BatchNorm's statistics are rank 0's, not an average of th
     float rank0 = 0;
     for (std::size_t step = 0; step < 3; ++step) {
       for (std::size_t r = 0; r < 3; ++r) {
-        // Before its update each rank has rank 0's statistics after the previous step.
+        // Each rank updates rank 0's statistics of the previous step.
         const float mean =
             synchronised ? 10 + static_cast<float>(step) : static_cast<float>(10 * r + step);
         const float want = 0.1F * mean + 0.9F * rank0;

@@ -42,8 +42,8 @@ const std::vector<Kind>& kinds() {
 constexpr std::int64_t kRows = 3;  // per rank and step
 const std::vector<std::int64_t> kWidths{5, 13, 11, 2};
 
-// The sizes of the parameters are not divisible by the number of ranks. There are three buckets,
-// and a bias of two elements is smaller than most worlds.
+// Parameters are not divisible by the number of ranks, there are three buckets, and a bias of two
+// elements is smaller than most worlds.
 DdpOptions small_buckets() {
   DdpOptions options;
   options.first_bucket_mb = options.bucket_cap_mb = 0.0003;
@@ -52,7 +52,7 @@ DdpOptions small_buckets() {
 }
 
 std::vector<std::unique_ptr<MLP>> models(int world) {
-  // Drawn on this thread, because the default generator is not thread-safe.
+  // Only this thread may use the default generator.
   std::vector<std::unique_ptr<MLP>> out;
   for (int r = 0; r < world; ++r) {
     manual_seed(4);
@@ -182,8 +182,8 @@ TEST_CASE("with scattered gradients too on 1 and 2 ranks; on more the sums' orde
             CHECK(got.parameters == want.parameters);
             CHECK(values_of(got.state) == values_of(want.state));
           }
-          // Adam divides by the root of the squared gradient. If that is nearly 0, the rounding of
-          // the gradient moves a parameter by a fraction of the learning rate.
+          // Adam divides by the gradient's magnitude. Where that is nearly 0, rounding moves a
+          // parameter by a fraction of the learning rate.
           CHECK(largest_difference(got.parameters, want.parameters) < 1e-4);
         }
       }
@@ -204,7 +204,7 @@ TEST_CASE("whole numbers: scattered gradients are the average, whoever has which
           if (sharded) zero.emplace(ddp, make);
           for (std::uint32_t step = 0; step < 2; ++step) {
             toy.zero_grad();
-            // The input is the same on all ranks, so that the average of whole numbers is whole.
+            // The same input on all ranks, so that the average is whole.
             const Tensor x = integers({4, toy.inputs}, step, 1);
             ddp.forward([&] { return sum(relu(toy.forward(x))); }).backward();
             sharded ? zero->step() : optimizer->step();
@@ -239,7 +239,7 @@ TEST_CASE("GradScaler steps and skips a sharded optimizer as it does a plain one
         const Tensor loss =
             mse_loss(ddp.forward(x), rows(kWidths.back(), step + 50, group->rank()));
         scaler.scale(loss).backward();
-        // If gradients are scattered, each part is visible on only one rank.
+        // With scattered gradients, each rank sees only its own part.
         const bool alone = sharded && gradients == ZeroGradients::scattered;
         if (step % 3 == 1 && (!alone || step % world == group->rank()))
           optimizer->gradients()[0].fill_(INFINITY);

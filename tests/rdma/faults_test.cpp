@@ -1,5 +1,4 @@
-// Tests failures of RDMA: a key or an address that is not the peer's, and queues at their limits.
-// Ranks are threads of this process, each with a device of the VM (RINGSMITH_TEST_RDMA,
+// Failures of RDMA. Ranks are threads, each with a device of the VM (RINGSMITH_TEST_RDMA,
 // "rxe0,rxe1").
 #include <chrono>
 #include <cstdlib>
@@ -26,8 +25,8 @@ std::string devices() {
   return names == nullptr ? "" : names;
 }
 
-// The record that a rank gives to its peers: "LID GID MTU", then for each rank the queue pair, the
-// first packet's number, the keys of the mirror and of its slots, and the address, in hexadecimal.
+// A rank's record: "LID GID MTU", then for each rank the queue pair, the first packet's number, the
+// keys of the mirror and of its slots, and the address, in hexadecimal.
 constexpr std::size_t kWordsBefore = 3, kWordsOfRank = 5, kSlotsKey = 3;
 using Tamper = std::function<void(std::vector<std::string>& words)>;
 
@@ -55,7 +54,6 @@ class TamperedBootstrap : public ThreadBootstrap {
   bool tampered_ = false;
 };
 
-// Returns the error of each of two ranks when the record of rank 1 is wrong.
 std::vector<std::string> complaints(const Tamper& tamper) {
   const auto rendezvous = std::make_shared<ThreadRendezvous>(2);
   std::vector<std::string> said(2);
@@ -91,7 +89,7 @@ std::string other_key(const std::string& hexadecimal) {
 }  // namespace
 
 TEST_CASE("a wrong key is refused by the peer's device, and both ranks say so", "[rdma]") {
-  // Rank 1 gives rank 0 a wrong key for the slots to which rank 0 writes.
+  // A wrong key for the slots to which rank 0 writes.
   const auto said = complaints([](auto& words) {
     std::string& key = words[kWordsBefore + kSlotsKey];
     key = other_key(key);
@@ -134,7 +132,7 @@ TEST_CASE("a device that is not there is a usage error that names those that are
 
 namespace {
 
-// One end of the wires between two ranks, without a group: memory, mirror and wires.
+// One end of the wires between two ranks: memory, mirror and wires.
 struct End {
   End(const std::shared_ptr<ThreadRendezvous>& rendezvous, int rank)
       : bootstrap(rendezvous, rank), segment(kPages * 512), mirror(kPages * 512) {

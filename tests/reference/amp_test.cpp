@@ -1,5 +1,5 @@
-// Compares mixed precision with PyTorch (tests/reference/torch_amp.py): bf16 operators and their
-// gradients, training under autocast, and GradScaler's scale and skipped steps.
+// Compares mixed precision with PyTorch (torch_amp.py): bf16 operators and their gradients,
+// training under autocast, and GradScaler's scale and skipped steps.
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -32,7 +32,7 @@ Tensor bf16_tensor(const nlohmann::json& entry) {
   return from_vector(values, entry.at("shape").get<Shape>());
 }
 
-// Numbers the codes of bf16 in the order of their values. Neighbours differ by 1.
+// Numbers the codes of bf16 by value, so that neighbours differ by 1.
 int place(bf16 x) { return (x.bits & 0x8000) != 0 ? -(x.bits & 0x7fff) : x.bits; }
 
 // The permitted error of a result.
@@ -52,7 +52,8 @@ Bound bound_of(const std::string& op) {
   return Bound::one;
 }
 
-// Returns the difference, or "" if there is none. Adds the number of unequal results to `off`.
+// Returns a description, or "" if there is no difference. Adds the number of unequal results to
+// `off`.
 std::string difference(const Tensor& got, const Tensor& want, Bound bound, int& off) {
   if (got.dtype() != DType::bf16) return "dtype " + std::string(name_of(got.dtype()));
   if (got.sizes() != want.sizes()) return "shape " + to_string(got.sizes());
@@ -87,7 +88,7 @@ void check_operators() {
     output.backward(bf16_tensor(doc.at("grad_output")).to(test::device()));
     for (const auto& [name, entry] : doc.at("grads").items()) {
       INFO("gradient of " << name);
-      // Gradients of broadcast operands, repeated rows or divisions are sums or have two roundings.
+      // Gradients of broadcast operands, repeated rows or divisions are sums, or are rounded twice.
       const Bound bound = bound_of(op) == Bound::exact ? Bound::one : bound_of(op);
       CHECK(difference(inputs.at(name).grad(), bf16_tensor(entry), bound, off) == "");
       values += static_cast<int>(inputs.at(name).numel());
@@ -143,9 +144,9 @@ TEST_CASE("bf16 operators of the oracle kernels agree with PyTorch") {
   check_operators();
 }
 
-// A value that is rounded to the other side of a tie changes one of 32 x 40 activations by 2^-8 of
-// its value, so the loss of 30 steps stays within 1e-4. PyTorch's own linear layer rounds after
-// every addition on processors without AVX-512, which costs it 1e-3.
+// Rounding to the other side of a tie changes one of 32 x 40 activations by 2^-8 of its value, so
+// the loss of 30 steps stays within 1e-4. On processors without AVX-512, PyTorch's own linear layer
+// rounds after every addition, which costs it 1e-3.
 TEST_CASE("a training under autocast has PyTorch's losses", "[on_device]") {
   if (!has_part("amp")) return;
   const nlohmann::json doc = load("amp/train.json");
@@ -169,7 +170,7 @@ TEST_CASE("a training under autocast has PyTorch's losses", "[on_device]") {
 
 namespace {
 
-// Trains the GPT of gpt.json with this version of the matrix product (0: the device's best).
+// Trains gpt.json's GPT with this version of the matrix product (0: the device's best).
 std::vector<double> train_gpt(const nlohmann::json& doc, bool enabled, int version,
                               std::int64_t multiple) {
   const std::int64_t vocabulary = doc.at("vocabulary"), context = doc.at("context");
@@ -227,11 +228,10 @@ double farthest(const std::vector<double>& losses, const nlohmann::json& wanted)
 
 }  // namespace
 
-// Losses fall from 4.2 to 2.3. If the terms of float sums are added in another order, one result in
-// a few hundred is rounded the other way. The effect on 20 steps was measured in twelve runs on the
-// CPU, with each initial weight changed by at most one unit in its last place: the largest
-// deviation per run was 6e-4 to 1.54e-3, and 9e-4 to 1.45e-3 from PyTorch's own autocast, which
-// also rounds inside attention.
+// Losses fall from 4.2 to 2.3. A different order of float sums rounds one result in a few hundred
+// the other way. The effect on 20 steps was measured in twelve runs on the CPU, with each initial
+// weight changed by at most one unit in its last place: the largest deviation per run was 6e-4 to
+// 1.54e-3, and 9e-4 to 1.45e-3 from PyTorch's own autocast, which also rounds inside attention.
 TEST_CASE("20 steps of a GPT under autocast have PyTorch's losses", "[on_device]") {
   if (!has_part("amp")) return;
   const nlohmann::json doc = load("amp/gpt.json");

@@ -1,8 +1,8 @@
-// Reference numbers, computed by PyTorch as an independent program, for tests_reference.
+// Reference numbers, computed by PyTorch.
 //
-// They are stored in tests/reference/data, or in the directory RINGSMITH_REFERENCE_DIR. Any other
-// set of the same form (other seeds, shapes, worlds, numbers of cases) must pass without changes. A
-// set may omit parts, which are reported as skipped.
+// They are stored in tests/reference/data, or in RINGSMITH_REFERENCE_DIR. Any other set of the same
+// form (other seeds, shapes, worlds, numbers of cases) must pass, too. It may omit parts, which are
+// reported as skipped.
 //
 //   index.json       {"torch", "seed", "ops": [case names], "optim": [run names]}
 //   ops/CASE.json    one call: attributes, inputs, output, its vector-Jacobian products, an error
@@ -30,13 +30,13 @@ namespace ringsmith::reference {
 [[nodiscard]] std::filesystem::path directory();
 [[nodiscard]] bool is_shipped_set();  // the set in the repository, whose sizes are known
 
-// Loads a file of the set by its name relative to directory(). Throws UsageError with the file's
-// name if it is missing or cannot be parsed.
+// Loads a file of the set by its path in directory(). Throws UsageError with the file's path if it
+// is missing or cannot be parsed.
 [[nodiscard]] nlohmann::json load(const std::string& name);
-// True if the set has this file or directory. The set in the repository must have everything
-// (otherwise throws UsageError); parts that another set omits are reported as skipped.
+// True if the set has this file or directory. Throws UsageError if the repository's set lacks it;
+// reports a part that another set lacks as skipped.
 [[nodiscard]] bool has_part(const std::string& name);
-// Returns the names (without ".json") of a subdirectory's files, sorted; empty if there is none.
+// The sorted names (without ".json") of a subdirectory's files; empty if there is none.
 [[nodiscard]] std::vector<std::string> list(const std::string& subdirectory);
 
 [[nodiscard]] Tensor tensor(const nlohmann::json& entry);

@@ -107,7 +107,6 @@ CommHook make_hook(const json& h, const std::shared_ptr<comm::ProcessGroup>& gro
                              .warm_start = h.at("warm_start")}));
 }
 
-// All samples of the run.
 struct Data {
   Tensor x, y;
   explicit Data(const json& run) {
@@ -241,7 +240,7 @@ class Replay {
       complaint_ = fmt::format("rank {}, {}: {}", rank_, what, why);
   }
 
-  // Compares the entries that exist and have the same meaning in both.
+  // Compares the entries that exist in both libraries with the same meaning.
   void compare_logging() {
     const LoggingData mine = ddp_->logging_data();
     const json& theirs = run_.at("logging").at(rank_);
@@ -278,15 +277,15 @@ class Replay {
 
 double run_tolerance(const json& run, Device device) {
   const std::string hook = run.contains("hook") ? run.at("hook").at("name") : "none";
-  // Norms and products of factors are not summed in PyTorch's order, and the orthogonalisation
-  // amplifies the rounding of the previous step to a few times 1e-5.
+  // Norms and products of factors are summed in another order than PyTorch's, and the
+  // orthogonalisation amplifies the previous step's rounding to a few times 1e-5.
   if (hook == "power_sgd") return 1e-4;
   // The reference is a single process, which normalises and sums the whole batch; here ranks
   // combine partial sums. In backward, the nearly cancelling terms of dx are rounded separately.
   if (run.contains("alone")) return 2e-5;
   if (device.is_cpu()) return 0;
-  // A device sums in another order. In 16 bits a sum near a tie may then be rounded the other way,
-  // which changes a gradient by 2^-11 of its value in several steps.
+  // A device sums in another order. In 16 bits, a sum near a tie may be rounded the other way,
+  // which changes a gradient by 2^-11 of its value.
   return hook == "fp16_compress" ? 1e-3 : 2e-5;
 }
 

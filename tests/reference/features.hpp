@@ -1,5 +1,5 @@
-// Runs of PyTorch's DistributedDataParallel with its features: hooks, accumulation, join, a static
-// graph, BatchNorm. Created by torch_ddp_features.py, which describes the files.
+// Runs of PyTorch's DistributedDataParallel with its features. torch_ddp_features.py makes and
+// describes the files.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,13 @@
 namespace ringsmith::reference {
 
 // Collective over the group, whose size must be the run's "world". Oracle kernels must be selected.
-// Trains as the run did and compares loss, parameters and buffers after every step: bit for bit on
-// the CPU, except for run_tolerance(). Returns the first difference, after the last step.
+// Trains as the run did, and compares loss, parameters and buffers after every step, within
+// run_tolerance(). Returns the first difference, after the last step.
 [[nodiscard]] std::string replay_feature(const nlohmann::json& run,
                                          const std::shared_ptr<comm::ProcessGroup>& group);
 
 // Returns 0 if the bits must be PyTorch's, otherwise the permitted error relative to the tensor's
-// largest value. The definition gives the reasons.
+// largest value.
 [[nodiscard]] double run_tolerance(const nlohmann::json& run, Device device);
 
 }  // namespace ringsmith::reference

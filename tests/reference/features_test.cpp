@@ -1,5 +1,5 @@
-// Ranks as threads repeat PyTorch's runs of DistributedDataParallel with hooks, accumulation, join,
-// a static graph and BatchNorm, and of its ZeroRedundancyOptimizer.
+// Ranks as threads repeat PyTorch's runs of DistributedDataParallel's features and of
+// ZeroRedundancyOptimizer.
 #include "tests/reference/features.hpp"
 
 #include <cstdio>

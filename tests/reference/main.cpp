@@ -1,4 +1,4 @@
-// Catch2's main(), with this program's environment variable in its --help.
+// Catch2's main(); --help also names this program's environment variable.
 #include <iostream>
 #include <string>
 

@@ -1,6 +1,6 @@
-// Ranks as threads repeat the first steps of whole models under real PyTorch DDP. Initial values,
-// losses, parameters and buffers must be equal bit for bit. Millions of parameters are compared by
-// checksums, defined in torch_models.py, which created the runs.
+// Ranks as threads repeat the first steps of whole models under PyTorch's DDP. Initial values,
+// losses, parameters and buffers must be equal bit for bit. torch_models.py made the runs, and
+// defines the checksums by which tensors are compared.
 #include <bit>
 #include <fmt/format.h>
 #include <map>
@@ -60,7 +60,7 @@ std::unique_ptr<Module> make_model(const json& run) {
   return std::make_unique<SmallCNN>(image[0], image[1], image[2], o.at("classes"));
 }
 
-// All threads share one generator, so only one of them draws its model at a time.
+// The threads share one generator, so only one draws its model at a time.
 std::unique_ptr<Module> draw_model(const json& run, int rank) {
   static std::mutex one;
   const std::lock_guard lock(one);
@@ -68,7 +68,7 @@ std::unique_ptr<Module> draw_model(const json& run, int rank) {
   return make_model(run);
 }
 
-// Returns the first difference on one rank, after its last step; empty if there is none.
+// Returns the first difference on this rank, after the last step.
 std::string replay(const json& run, const std::shared_ptr<comm::ProcessGroup>& group) {
   const auto rank = static_cast<std::size_t>(group->rank());
   std::string complaint;

@@ -11,8 +11,8 @@ namespace ringsmith::reference {
 
 namespace {
 
-// Returns the value of a key of the header: a tuple up to its closing bracket, another value up to
-// the comma.
+// Returns a key's value in the header: a tuple without its closing bracket, or the text up to the
+// comma.
 std::string field(const std::string& header, const std::string& key, const std::string& file) {
   const std::size_t at = header.find("'" + key + "':");
   require(at != std::string::npos, file + ": no '" + key + "' in the npy header");

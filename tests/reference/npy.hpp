@@ -1,5 +1,4 @@
-// Reader for the subset of NumPy's .npy files that the reference sets use: little-endian float32
-// and int64, C order.
+// Reads the .npy files of the reference sets: little-endian float32 and int64, C order.
 //
 //   "\x93NUMPY" major minor | header length (2 bytes in version 1, else 4) | header | raw values
 //   header: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
@@ -19,7 +18,7 @@ struct NpyArray {
   std::vector<T> values;  // row-major
 };
 
-// T: float or std::int64_t. Throws UsageError with the file's name if the file is missing,
+// T: float or std::int64_t. Throws UsageError with the file's path if the file is missing,
 // truncated or of another type.
 template <class T>
 [[nodiscard]] NpyArray<T> read_npy(const std::filesystem::path& file);

@@ -1,7 +1,5 @@
-// A table that says how ringsmith computes each operation of the reference set.
-//
-// One file per group (ops_elementwise.cpp, ...), as in runtime/autograd/functions. An operation
-// that is not in the table fails the test.
+// A table of how ringsmith computes each operation of the reference set, one file per group
+// (ops_elementwise.cpp, ...). An operation that is not in the table fails the test.
 #pragma once
 
 #include <functional>

@@ -25,7 +25,7 @@ Tensor dropout_of(const Call& c) {
   return dropout(c.in("x"), c.attrs.at("p").get<double>(), c.attrs.at("training").get<bool>());
 }
 
-// One tensor is used several times, so its gradient is the sum over all uses.
+// x has several uses, whose gradients are added.
 Tensor reuse(const Call& c) {
   const auto formula = c.attrs.at("formula").get<std::string>();
   require(formula == "y = x*x + x; y*y.sum() + relu(y)", "reuse: unknown formula " + formula);

@@ -1,6 +1,5 @@
-// Compares every operation with PyTorch: forward, the gradient of sum(output * grad_output) for
-// each input, and additional results, with the fast kernels, with the oracles, and on a device
-// (RINGSMITH_TEST_DEVICE).
+// Compares every operation's results and gradients with PyTorch's, with the fast kernels, with the
+// oracles, and on a device (RINGSMITH_TEST_DEVICE).
 #include "tests/reference/ops.hpp"
 
 #include <cstdio>
@@ -29,7 +28,6 @@ Tensor largest(const Tensors& inputs) {
   return found;
 }
 
-// Returns the differences in one case; empty if there are none.
 std::vector<std::string> complaints(const nlohmann::json& doc) {
   std::vector<std::string> found;
   const auto note = [&](const std::string& what, const std::string& why) {

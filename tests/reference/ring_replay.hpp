@@ -9,8 +9,9 @@
 
 namespace ringsmith::reference {
 
-// work[rank] is that rank's work buffer (schedule.count floats). All ranks run in lockstep, as ring
-// schedules allow. In each step, a rank receives the data that its peer sends in the same step.
+// work[rank] is the rank's buffer of schedule.count floats. All ranks run in lockstep: in each
+// step, a rank receives the data that its peer sends in the same step. Throws if the schedule does
+// not allow this.
 inline void replay(const comm::Schedule& schedule, std::span<std::vector<float>> work) {
   if (schedule.steps.empty()) return;
   for (std::size_t step = 0; step < schedule.steps[0].size(); ++step) {

@@ -1,6 +1,6 @@
-// Golden trajectories: real runs of PyTorch's DistributedDataParallel over gloo, with every sum in
-// plain scalar order, and every parameter after every step. With the oracle kernels and gloo's
-// ring, ringsmith must have the same bits.
+// Golden trajectories: runs of PyTorch's DistributedDataParallel over gloo, with every sum in plain
+// scalar order and every parameter after every step. With the oracle kernels and gloo's ring,
+// ringsmith must have the same bits.
 //
 // Model: Linear(in, hidden) - ReLU - Linear(hidden, out), mean-squared error, SGD with momentum.
 // Parameters in the order w1, b1, w2, b2.
@@ -36,7 +36,7 @@ struct StrictRun {
 
 [[nodiscard]] Tensor rows(const Tensor& t, const std::vector<std::int64_t>& indices);
 
-// Returns "" if a and b have the same shape and bits, otherwise one line with the first difference.
+// Returns "" if both have the same shape and bits, otherwise one line with the first difference.
 [[nodiscard]] std::string bit_difference(const Tensor& got, const Tensor& want);
 
 }  // namespace ringsmith::reference

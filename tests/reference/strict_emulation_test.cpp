@@ -1,7 +1,6 @@
-// Replays the golden trajectories in one process: the ranks run one after the other, and the ring's
-// schedule is executed on their buffers (ring_replay.hpp). This is the work of
-// DistributedDataParallel in forty lines. If this test fails, the order of a sum in a kernel is
-// wrong. If only the test with real ranks (tests/multi) fails, the runtime is wrong.
+// Replays the golden trajectories in one process: the ranks compute one after the other, and
+// ring_replay.hpp runs the ring's schedule on their buffers. If this test fails, the order of a sum
+// in a kernel is wrong. If only the test with real ranks (tests/multi) fails, the runtime is wrong.
 #include <cstdio>
 #include <fmt/format.h>
 #include <fmt/ranges.h>

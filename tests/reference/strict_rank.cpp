@@ -14,7 +14,7 @@ namespace ringsmith::reference {
 
 namespace {
 
-// Returns the batches of one rank, epoch by epoch. The last batch of an epoch may be smaller.
+// One rank's batches over all epochs. The last batch of an epoch may be smaller.
 std::vector<std::vector<std::int64_t>> batches(const StrictRun& run, int rank) {
   DistributedSampler sampler(run.samples, {.replicas = run.world,
                                            .rank = rank,

@@ -1,5 +1,4 @@
-// One rank of a golden trajectory, built only from the library's own parts: DistributedSampler, the
-// model, DistributedDataParallel over the given group, SGD.
+// One rank of a golden trajectory, built from the library's own parts.
 #pragma once
 
 #include <memory>
@@ -11,10 +10,9 @@
 namespace ringsmith::reference {
 
 // Collective over the group, whose size must be run.world. Oracle kernels must be selected. Trains
-// like the run, on the group's device, and compares batches, loss and parameters of every step.
-// They must be equal bit for bit on the CPU, and to a few millionths on a GPU, which sums in
-// another order. Returns the first difference only after the last step, so that no rank leaves the
-// others waiting.
+// like the run on the group's device, and compares batches, loss and parameters of every step: bit
+// for bit on the CPU, within tolerance() on a GPU, which sums in another order. Returns the first
+// difference only after the last step, so that no rank leaves the others waiting.
 [[nodiscard]] std::string train_and_compare(const StrictRun& run,
                                             const std::shared_ptr<comm::ProcessGroup>& group);
 

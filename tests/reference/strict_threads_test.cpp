@@ -1,6 +1,5 @@
-// Repeats the golden trajectories with real ranks: as many threads as the run had processes, each
-// with its own DistributedDataParallel, over shared memory or with one device per rank
-// (RINGSMITH_TEST_DEVICE). tests/multi/strict_test.cpp does the same with processes.
+// Repeats the golden trajectories with ranks as threads, over shared memory or with one device per
+// rank (RINGSMITH_TEST_DEVICE). tests/multi/strict_test.cpp uses processes.
 #include <string>
 
 #include "tests/reference/data.hpp"

@@ -1,5 +1,5 @@
-// Repeats one of PyTorch's runs with as many threads as it had processes, over shared memory or
-// with one device per rank (RINGSMITH_TEST_DEVICE).
+// Repeats a run of PyTorch's with ranks as threads, over shared memory or with one device per rank
+// (RINGSMITH_TEST_DEVICE).
 #pragma once
 
 #include <exception>
@@ -15,8 +15,8 @@
 
 namespace ringsmith::reference {
 
-// Returns the result of replay() on each rank, empty if there is no difference. An exception is
-// also returned as a difference, so that the next run is not skipped.
+// Returns each rank's result of replay(). An exception counts as a difference, so that the next run
+// is not skipped.
 inline std::vector<std::string> complaints_of(
     int world, const std::function<std::string(std::shared_ptr<comm::ProcessGroup>)>& replay) {
   const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);

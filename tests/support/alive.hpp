@@ -1,4 +1,3 @@
-// Checks whether a process still runs.
 #pragma once
 
 #include <fstream>
@@ -7,7 +6,7 @@
 
 namespace ringsmith::testing {
 
-// True if the process runs. A zombie, which does nothing and holds no files open, does not count.
+// True if the process runs. A zombie does not count.
 inline bool alive(pid_t pid) {
   std::string status;
   std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), status);

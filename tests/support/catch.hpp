@@ -1,4 +1,4 @@
-// Includes the system's version of Catch2: Debian 12 has 2.13, newer systems have 3.
+// Includes the system's Catch2: Debian 12 has 2.13, newer systems have 3.
 #pragma once
 
 #include <string>

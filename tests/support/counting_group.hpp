@@ -1,4 +1,3 @@
-// A group that forwards to another one, and counts the live communication memory.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The device on which a test program runs: RINGSMITH_TEST_DEVICE (cpu, cuda:1, ...), by default the
-// CPU. CTest runs such programs twice, e.g. as autograd and autograd_cuda.
+// The device of a test program: RINGSMITH_TEST_DEVICE (cpu, cuda:1, ...), by default the CPU. CTest
+// runs such programs twice, e.g. as autograd and autograd_cuda.
 #pragma once
 
 #include <cstdlib>
@@ -16,7 +16,7 @@ inline Device device() {
   return chosen;
 }
 
-// Returns t with the same strides and offset on another device, by copying its whole storage.
+// Returns a copy of t on another device, with the same strides and offset.
 inline Tensor moved(const Tensor& t, Device to) {
   if (!t.defined() || t.device() == to) return t;
   const auto room = static_cast<std::int64_t>(t.storage()->size().value / size_of(t.dtype()));

@@ -1,5 +1,5 @@
-// One rank of a group whose other ranks do not exist. The calls of the code under test are
-// recorded, and the test provides the data that the peers would have sent.
+// One rank of a group whose other ranks do not exist. Records the calls; the test provides the data
+// that peers would send.
 #pragma once
 
 #include <cstdlib>
@@ -34,11 +34,12 @@ class FakeGroup : public comm::ProcessGroup {
  public:
   explicit FakeGroup(int world = 1, int rank = 0) : world_(world), rank_(rank) {}
 
-  // "all_reduce(4 f32)", "wait", "all_gather", ... in the order of the calls.
+  // The calls in order: "all_reduce(4 f32)", "wait", "all_gather", ...
   std::vector<std::string> log;
-  // Called when an all-reduce or a broadcast is waited for; changes the data as peers would.
+  // Called when an all-reduce is waited for, or a broadcast is called; changes the data as peers
+  // would.
   std::function<void(comm::Buffer)> on_all_reduce, on_broadcast;
-  // Called after this rank's part has been copied to every rank's position in the output.
+  // Called after this rank's part has been copied to every rank's position.
   std::function<void(comm::Buffer output)> on_all_gather;
   Bytes allocated;
 

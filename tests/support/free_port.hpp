@@ -1,7 +1,7 @@
-// A port for a program that is started a moment later. A port chosen by the kernel (port 0) works
-// for this process's own socket, but any connection of the machine may take it before another
-// program binds it. Connections use ports from ip_local_port_range, so these ports are below that
-// range, and each test process starts with a different one.
+// A port for a program that starts a moment later. Until that program binds the port, any
+// connection may take a port that the kernel chose (port 0). Connections use ports from
+// ip_local_port_range, so the ports chosen here are below that range. Each test process starts with
+// a different port.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +16,12 @@
 
 namespace ringsmith::testing {
 
-// Returns a port that is currently free on the loopback interface.
 inline std::string free_port() {
   constexpr int kLowest = 10'000;
   int ephemeral = 32'768;
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> ephemeral;
   const int span = std::max(1, std::min(ephemeral, 32'768) - kLowest);
-  static std::atomic<int> next = getpid() * 61;  // pids that are close together give distant ports
+  static std::atomic<int> next = getpid() * 61;  // distant ports for neighbouring pids
   for (int tries = 0; tries < span; ++tries) {
     const int port = kLowest + (next++ % span);
     try {

@@ -1,13 +1,12 @@
 // gradcheck: checks that the gradient of a function is its slope.
 //
-// For random cotangents g, d/dx sum(f(x) * g) from backward() is compared with the central
-// difference (L(x + h) - L(x - h)) / 2h of each element, in f64. With h = 1e-5, the error of the
-// difference is about 2e-11 times the third derivative, plus 1e-11 from rounding, so a tolerance of
-// 1e-6 leaves no room for a wrong term. Inputs must not be near kinks (ties of a maximum, 0 of a
-// relu).
+// For random cotangents g, compares d/dx sum(f(x) * g) from backward() with the central difference
+// (L(x + h) - L(x - h)) / 2h of each element, in f64. With h = 1e-5, the error of the difference is
+// about 2e-11 times the third derivative, plus 1e-11 from rounding, so a tolerance of 1e-6 leaves
+// no room for a wrong term. Inputs must not be near kinks (ties of a maximum, 0 of a relu).
 //
-// On a device (tests/support/device.hpp), result and gradients are compared with the CPU's instead,
-// whose slopes the other run has checked. That takes two evaluations instead of thousands.
+// On a device (tests/support/device.hpp), compares result and gradients with the CPU's instead,
+// whose slopes the other run checks. That takes two evaluations instead of thousands.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +22,7 @@
 
 namespace ringsmith::test {
 
-// Returns distinct f64 values between -1 and 1, 2 / numel apart and at least 0.1 / numel from 0.
+// Distinct f64 values between -1 and 1, 2 / numel apart and at least 0.1 / numel from 0.
 inline Tensor spread_values(const Shape& shape, unsigned seed) {
   const auto n = static_cast<std::size_t>(numel_of(shape));
   std::vector<double> values(n);
@@ -45,7 +44,7 @@ inline double& element(const Tensor& t, std::int64_t i) {
 
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
 
-// Returns result and gradients of f on a device. The inputs keep their strides.
+// Returns the result and the gradients, computed on `where`. The inputs keep their strides.
 inline std::vector<Tensor> evaluate(const Function& f, const std::vector<Tensor>& inputs,
                                     Device where) {
   std::vector<Tensor> in, out;
@@ -57,7 +56,7 @@ inline std::vector<Tensor> evaluate(const Function& f, const std::vector<Tensor>
   return out;
 }
 
-// Returns "" if result and gradients on the device agree with the CPU's, otherwise one line.
+// Returns "" if result and gradients agree with the CPU's, otherwise one line.
 inline std::string agrees_with_cpu(const Function& f, const std::vector<Tensor>& inputs) {
   constexpr double kTolerance = 1e-11;  // for sums in another order
   const std::vector<Tensor> want = evaluate(f, inputs, Device::cpu());

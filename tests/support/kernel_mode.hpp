@@ -1,4 +1,3 @@
-// Selects the kernels for one scope.
 #pragma once
 
 #include "kernels/mode.hpp"

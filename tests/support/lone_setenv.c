@@ -1,7 +1,7 @@
-// Loaded before a program (LD_PRELOAD). Ends the program with a line on stderr if it changes its
-// environment while another thread may read it. setenv() moves the array, and getenv() in another
-// thread then reads freed memory. That crash occurs once in several hundred runs; this library
-// reports it in every run.
+// Preloaded into a program (LD_PRELOAD). Ends it with a line on stderr if it changes its
+// environment while another thread may read it. setenv() may free the array that getenv() in
+// another thread reads. The crash occurs once in several hundred runs; this library reports the
+// cause in every run.
 //
 //   - the program itself may call setenv(), putenv(), unsetenv() and clearenv() only while it has
 //     one thread;
@@ -43,8 +43,8 @@ static int threads(void) {
   return found;
 }
 
-// True if this is the only thread. A thread that was joined may remain in the list for a moment, so
-// the list is read again for up to 100 ms while no thread of the program is counted.
+// True if this is the only thread. A joined thread may remain in the list for a moment, so the list
+// is read again for up to 100 ms while no thread of the program is counted.
 static int is_alone(void) {
   for (int again = 0; again < 100; ++again) {
     if (threads() == 1) return 1;

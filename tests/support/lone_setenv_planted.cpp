@@ -1,4 +1,4 @@
-// `lone_setenv_planted after|beside`: makes a call that lone_setenv.c must accept or must report.
+// `lone_setenv_planted after|beside` makes a call that lone_setenv.c must accept or report.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>

@@ -1,5 +1,5 @@
-// Support for a process of another user that attacks the sockets of a job. It finds them in
-// /proc/net/unix, which every user can read, and connects.
+// Support for a process of another user that attacks a job's sockets, which it finds in
+// /proc/net/unix.
 #pragma once
 
 #include <cstring>
@@ -13,13 +13,12 @@
 
 namespace ringsmith::testing {
 
-// Makes this process run as nobody, permanently. Only root can.
+// Makes this process run as nobody, permanently. Fails unless it runs as root.
 inline bool become_nobody() {
   constexpr int kNobody = 65534;
   return ::setgroups(0, nullptr) == 0 && ::setgid(kNobody) == 0 && ::setuid(kNobody) == 0;
 }
 
-// Returns the names of the abstract sockets that contain `part`.
 inline std::set<std::string> sockets_named(const std::string& part) {
   std::set<std::string> names;
   std::ifstream table("/proc/net/unix");
@@ -30,7 +29,7 @@ inline std::set<std::string> sockets_named(const std::string& part) {
   return names;
 }
 
-// Returns a socket connected or bound to that name; -1 and errno on failure. Never waits.
+// Returns a socket connected or bound to the name; -1 and errno on failure. Never waits.
 inline int abstract_socket(const std::string& name,
                            int (*bind_or_connect)(int, const sockaddr*, socklen_t)) {
   sockaddr_un address{};

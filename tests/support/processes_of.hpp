@@ -1,4 +1,3 @@
-// Finds processes by a variable in their environment, or by parent and name.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +25,7 @@ inline std::vector<pid_t> all_processes() {
   return out;
 }
 
-// Returns the running processes that were started with NAME=VALUE in their environment.
+// The running processes that were started with NAME=VALUE in their environment.
 inline std::vector<pid_t> processes_with(const std::string& variable) {
   std::vector<pid_t> out;
   for (const pid_t pid : all_processes()) {
@@ -38,7 +37,6 @@ inline std::vector<pid_t> processes_with(const std::string& variable) {
   return out;
 }
 
-// Returns the child with that name; -1 if there is none.
 inline pid_t child_named(pid_t parent, const std::string& name) {
   for (const pid_t pid : all_processes()) {
     std::string line;

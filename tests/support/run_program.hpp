@@ -1,4 +1,3 @@
-// Runs a program in a separate process with captured standard streams and a deadline.
 #pragma once
 
 #include <array>
@@ -21,8 +20,7 @@ struct ProgramResult {
   std::string err;
 };
 
-// Runs a program; argv[0] is looked up in PATH. After the deadline the program's whole process
-// group is killed.
+// Looks argv[0] up in PATH. Kills the program's process group at the deadline.
 inline ProgramResult run_program(const std::vector<std::string>& argv, double seconds = 60,
                                  const std::string& working_dir = "") {
   std::array<std::array<int, 2>, 2> pipes{};
@@ -57,7 +55,7 @@ inline ProgramResult run_program(const std::vector<std::string>& argv, double se
       result.timed_out = true;
       kill(-child, SIGKILL);
     }
-    // A grandchild that has left the group may hold the pipe open, so the wait for it is limited.
+    // A grandchild that has left the group may hold the pipe open.
     if (poll(fds.data(), 2, result.timed_out ? 1000 : static_cast<int>(left.count()) + 1) == 0 &&
         result.timed_out)
       break;

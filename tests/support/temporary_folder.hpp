@@ -1,4 +1,3 @@
-// A temporary folder that is removed with its contents.
 #pragma once
 
 #include <filesystem>

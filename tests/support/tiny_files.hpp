@@ -1,4 +1,4 @@
-// Simulates a full disk. While the object exists, this process's files cannot grow beyond a few
+// Simulates a full disk: while the object exists, this process's files cannot grow beyond a few
 // bytes.
 #pragma once
 

@@ -1,6 +1,6 @@
-// Toy models chosen to break a data-parallel wrapper, with integer weights and data. Every sum is
-// exact in any order, so results must equal the serial answer exactly, and a gradient that is
-// counted twice, dropped or divided once too often is detected.
+// Toy models chosen to break a data-parallel wrapper, with integer weights and data. Sums are exact
+// in any order, so results must equal the serial answer, and a gradient that is counted twice,
+// dropped or wrongly divided is detected.
 #pragma once
 
 #include <functional>
@@ -51,8 +51,7 @@ inline Toy mlp_toy(std::uint32_t seed) {
           }};
 }
 
-// Returns a model in which one weight is used twice, as in an embedding that is also the output
-// layer.
+// One weight is used twice, as in an embedding that is also the output layer.
 inline Toy tied_toy(std::uint32_t seed) {
   const Tensor w = trained(integers({4, 6}, seed)), b = trained(integers({4}, seed + 1));
   return {"tied", 6, {{"w", w}, {"b", b}}, [=](const Tensor& x) {
@@ -60,7 +59,7 @@ inline Toy tied_toy(std::uint32_t seed) {
           }};
 }
 
-// Returns a model with a frozen layer between two trained ones, and a bias frozen at 3.
+// A frozen layer between two trained ones, and a bias frozen at 3.
 inline Toy frozen_toy(std::uint32_t seed) {
   const Tensor w1 = trained(integers({6, 4}, seed)), b1 = full({6}, 3.0);
   const Tensor w2 = integers({6, 6}, seed + 1), w3 = trained(integers({2, 6}, seed + 2));
@@ -69,8 +68,7 @@ inline Toy frozen_toy(std::uint32_t seed) {
           }};
 }
 
-// Returns a model with a parameter larger than any bucket, many of one element, and one without
-// elements.
+// A parameter larger than any bucket, many of one element, and one without elements.
 inline Toy uneven_toy(std::uint32_t seed) {
   Toy toy{"uneven", 3, {}, {}};
   const Tensor large = trained(integers({3, 20'011}, seed)), none = trained(integers({0}, seed));
@@ -97,7 +95,6 @@ inline std::vector<Toy> all_toys(std::uint32_t seed) {
   return {mlp_toy(seed), tied_toy(seed), frozen_toy(seed), uneven_toy(seed)};
 }
 
-// Returns the rows of rank r if the rows are divided among `world` ranks in equal blocks.
 inline Tensor rows_of_rank(const Tensor& x, int rank, int world) {
   const std::int64_t each = x.size(0) / world;
   return x.slice(0, rank * each, (rank + 1) * each).contiguous();

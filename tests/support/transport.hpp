@@ -1,5 +1,4 @@
-// Selects the transport for tests, so that the same tests also run on another one: some CTest
-// entries set RINGSMITH_TEST_TRANSPORT=tcp.
+// The transport of tests; some CTest entries set RINGSMITH_TEST_TRANSPORT=tcp.
 #pragma once
 
 #include <cstdlib>

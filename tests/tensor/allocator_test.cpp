@@ -1,4 +1,3 @@
-// Tests the caching allocator: reuse, classes, alignment, statistics, and threads.
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -31,7 +30,7 @@ TEST_CASE("classes hold their sizes, waste at most an eighth, and do not mix", "
     REQUIRE(c <= std::max<std::size_t>(size + 63, size + size / 8));
     REQUIRE(host_allocator::class_size(Bytes(c)).value == c);
     previous = c;
-    // A block must be returned to the size class from which it was taken.
+    // A block must return to the size class from which it was taken.
     std::byte* block = host_allocator::allocate(Bytes(size));
     std::memset(block, 1, size);
     host_allocator::free(block, Bytes(size));

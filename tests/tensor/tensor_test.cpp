@@ -1,4 +1,3 @@
-// Tests views, strides, copies and conversions, and the errors for wrong ones.
 #include "runtime/tensor/tensor.hpp"
 
 #include <array>

@@ -15,7 +15,7 @@ import ranks
 
 SIZES = [0, 1, 2, 3, 7, 16, 127, 1000, 4097, 65537]
 SHORT_SIZES = [0, 1, 7, 4097]
-# gloo has no sums of bfloat16 and bool, and cannot send bool; then only the second oracle is used.
+# gloo cannot sum bfloat16 or bool, or send bool; then only the second oracle is used.
 NOT_IN_GLOO = ("bfloat16", "bool")
 
 

@@ -38,7 +38,7 @@ TEST_CASE("an arena uses addresses again only when all were used, and never a li
   std::memset(kept_small, 2, 100);
 
   std::set<void*> fresh;
-  for (int n = 0; n < 6; ++n) {  // 6 blocks of 4 MiB: 30 of 32 MiB are used
+  for (int n = 0; n < 6; ++n) {  // with the two kept blocks, 30 of 32 MiB are used
     void* const p = arena.allocate(3 * kMiB);
     REQUIRE(p != nullptr);
     CHECK(fresh.insert(p).second);

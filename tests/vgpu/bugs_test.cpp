@@ -67,8 +67,8 @@ void caught_as_race(const std::string& bug, const std::vector<std::string>& word
 #ifdef VGPU_TSAN_PROGRAMS
   std::vector<std::string> all = {"ThreadSanitizer: data race", line_of(bug)};
   all.insert(all.end(), words.begin(), words.end());
-  // No race waits for the deadline, so it can be long. ThreadSanitizer needs time to write a
-  // report, and meanwhile the deadline must not end the kernel that it has stopped.
+  // No race waits for the deadline, so the deadline can be long. It must not end the kernel while
+  // ThreadSanitizer writes a report.
   caught("vgpu_bugs_tsan", bug, all, kRightDeadline_ms);
 #else
   WARN(bug << ": not run, this build has no ThreadSanitizer programs");

@@ -92,7 +92,7 @@ std::vector<std::uint16_t> codes() {
   std::mt19937 random(1);
   std::vector<std::uint16_t> bits(20'000);
   for (auto& b : bits) b = static_cast<std::uint16_t>(random());
-  // Neighbouring exponents, so that sums round and cancel.
+  // The first half gets nearby exponents, so that sums round and cancel.
   for (std::size_t i = 0; i < bits.size() / 2; ++i)
     bits[i] = static_cast<std::uint16_t>((bits[i] & 0x8fffU) | 0x3000U);
   return bits;
@@ -117,7 +117,7 @@ TEST_CASE("conversions from float and double round once") {
   CHECK(std::isinf(value(__float2half(65520.0F))));
   CHECK(value(__float2half(0x1p-25F)) == 0.0F);
   CHECK(value(__float2half(0x1.000002p-25F)) == 0x1p-24F);
-  // Just above the middle of 1 and its successor. Rounded to float first, it would be the middle.
+  // Just above the middle of 1 and its successor, and exactly there if rounded to float first.
   CHECK(value(__double2half(1.0 + 0x1p-11 + 0x1p-40)) == 1.0F + 0x1p-10F);
   CHECK(value(__double2bfloat16(1.0 + 0x1p-8 + 0x1p-40)) == 1.0F + 0x1p-7F);
 }

@@ -42,7 +42,7 @@ __global__ void warp_sum(const int* x, int* sum, unsigned n) {
   if (i % 32 == 0) sum[i / 32] = s;
 }
 
-// A chain in which every block waits for the one before it.
+// Every block waits for the one before it.
 __global__ void chain(unsigned* turn, unsigned* order) {
   cuda::atomic_ref<unsigned, cuda::thread_scope_device> t(*turn);
   if (threadIdx.x == 0)
@@ -70,8 +70,8 @@ TEST_CASE("every thread of every block runs once, whatever the shape") {
 }
 
 TEST_CASE("a stream is destroyed when its grid has ended, though a helper may not have begun") {
-  // Enough threads for a helper, which may not wake up until all blocks are done. It must not
-  // access the stream then, which AddressSanitizer would detect.
+  // The grid has enough threads for a helper, which may wake up only after all blocks are done. In
+  // that case, the helper must not access the stream (AddressSanitizer would detect this).
   const unsigned blocks = 16, threads = 1024;
   DeviceArray<unsigned> out(std::size_t{blocks} * threads);
   std::vector<unsigned> want(std::size_t{blocks} * threads);

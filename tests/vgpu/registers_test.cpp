@@ -1,5 +1,5 @@
 // Tests how saved registers are read. User-mode emulation of arm64 omits the record that
-// distinguishes reads from writes, so that no test of a whole program covers this there.
+// distinguishes reads from writes, so no test of a whole program covers this there.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -1,5 +1,5 @@
 // Tests settings that a program presets instead of changing its environment. They are read once per
-// process, so the hidden case runs in a separate process.
+// process, so the hidden cases run in separate processes.
 #include "kernels/vgpu/settings.hpp"
 
 #include <cuda_runtime.h>

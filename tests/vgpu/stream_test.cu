@@ -25,7 +25,7 @@ __global__ void wait_until(int* flag, int value) {
   while (f.load(cuda::memory_order_acquire) != value) __nanosleep(100);
 }
 
-// Pinned memory shared by the host and devices.
+// Pinned memory, which the host and devices share.
 class Flag {
  public:
   Flag() {

@@ -39,7 +39,7 @@ class DeviceArray {
 
   [[nodiscard]] T* data() const { return data_; }
   [[nodiscard]] std::size_t size() const { return size_; }
-  // The contents once the stream has reached this point.
+  // Waits for the stream.
   [[nodiscard]] std::vector<T> host(cudaStream_t stream) const {
     std::vector<T> values(size_);
     cuda_check(

@@ -10,7 +10,7 @@ using ringsmith::testing::run_program;
 namespace {
 const std::string kProgram = std::string(RINGSMITH_BINARY_DIR) + "/bin/vgpu_bugs";
 
-// Runs a program without mistakes: it allocates, copies, and runs a kernel.
+// A program without mistakes: it allocates, copies, and runs a kernel.
 auto run_with(const std::string& limits_and_variables) {
   return run_program({"sh", "-c", limits_and_variables + " " + kProgram + " out_of_bounds right"},
                      60);

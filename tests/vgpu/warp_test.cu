@@ -15,7 +15,7 @@ namespace {
 
 constexpr unsigned kAll = 0xffffffffU;
 
-// Row r of out: the result of shuffle number r for each of 32 lanes, whose values are 100 + lane.
+// Row r of out: the results of shuffle number r for 32 lanes, whose values are 100 + lane.
 __global__ void shuffles(int* out) {
   const int lane = static_cast<int>(threadIdx.x);
   const int value = 100 + lane;

@@ -1,6 +1,6 @@
 // Computes the scores in tiles of kTile query rows. A causal tile ends at its last row's diagonal,
-// so most of the upper triangle is never computed. Within a tile, scores beyond a row's diagonal
-// are set to -inf, whose exp is 0, so that all rows of a tile are vectors of the same length.
+// so most of the upper triangle is never computed. Scores beyond a row's diagonal are set to -inf,
+// whose exp is 0, so all rows of a tile have the same length.
 //
 //      keys ->          tile 0: |##|            each tile: S by one small product, softmax in
 //   queries             tile 1: |####|          place, out (or the gradients) by further small
@@ -37,7 +37,7 @@ Tile tile_at(std::int64_t begin, const AttentionShape& s) {
 }
 
 // Computes the unscaled scores of a tile, in rows of tile.keys elements. keys_t is k^T of the whole
-// head (dim x tokens), because a plain product is faster than one that transposes on the fly.
+// head (dim x tokens): a product that transposes on the fly is slower.
 void scores(const Tile& t, const float* q, std::int64_t q_stride, const float* keys_t,
             const AttentionShape& s, float* out) {
   sgemm({.m = t.rows(),
@@ -55,7 +55,6 @@ void mask_row(float* row, std::int64_t i, std::int64_t keys, const AttentionShap
   if (s.causal) std::fill(row + i + 1, row + keys, -std::numeric_limits<float>::infinity());
 }
 
-// Turns scores into probabilities, in place.
 RowStatistic<float> softmax_row(float* p, std::int64_t n, float scale) {
   const float largest = row_max_of(n, p) * scale;
   for (std::int64_t j = 0; j < n; ++j) p[j] = vec::exp(p[j] * scale - largest);
@@ -64,8 +63,7 @@ RowStatistic<float> softmax_row(float* p, std::int64_t n, float scale) {
   return {largest, inverse};
 }
 
-// Recomputes the probabilities in p and turns their gradients dp into the gradients of the unscaled
-// scores.
+// Turns scores p into probabilities, and their gradients dp into gradients of the scores.
 void softmax_row_backward(float* __restrict p, float* __restrict dp, std::int64_t n, float scale,
                           RowStatistic<float> row, float mean) {
   for (std::int64_t j = 0; j < n; ++j) {
@@ -75,7 +73,6 @@ void softmax_row_backward(float* __restrict p, float* __restrict dp, std::int64_
   }
 }
 
-// Memory that a thread reuses for all of its heads.
 struct Workspace {
   explicit Workspace(const AttentionShape& s)
       : keys_t(static_cast<std::size_t>(s.dim * s.tokens)),
@@ -85,7 +82,7 @@ struct Workspace {
   std::vector<float> keys_t, values_t, p, ds;
 };
 
-// Spreads the heads over threads and calls f(workspace, b, h, index of the head's first score row).
+// Calls f(workspace, b, h, index of the head's first score row) from several threads.
 template <class F>
 void for_each_head(const AttentionShape& s, const F& f) {
   if (s.tokens == 0 || s.dim == 0) return;
@@ -133,7 +130,7 @@ void attention_backward(Heads<const float> dout, const AttentionSaved<float>& sa
     float* ds = work.ds.data();
     transpose(k.head(b, h), k.token_stride, s.tokens, s.dim, work.keys_t.data(), s.tokens);
     transpose(v.head(b, h), v.token_stride, s.tokens, s.dim, work.values_t.data(), s.tokens);
-    // The last tile comes first, because it attends to every key: it overwrites dk and dv, and the
+    // The last tile goes first, because it attends to every key: it overwrites dk and dv, and the
     // other tiles add to them.
     for (std::int64_t begin = (s.tokens - 1) / kTile * kTile; begin >= 0; begin -= kTile) {
       const Tile tile = tile_at(begin, s);

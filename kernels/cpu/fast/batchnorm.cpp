@@ -1,6 +1,5 @@
-// Batch normalisation, vectorised. Channels are spread over threads, and the sums within a channel
-// use kSumLanes independent partial sums, so that the compiler can vectorise without reordering
-// additions. y is (x - mean) * scale + bias.
+// Channels are spread over threads, and each channel has kSumLanes independent partial sums, so
+// that the compiler can vectorise without reordering additions. y is (x - mean) * scale + bias.
 //
 // After a Linear layer a channel has one pixel, and the input is processed as rows of channels.
 #include "kernels/batchnorm.hpp"
@@ -20,9 +19,8 @@ constexpr std::size_t kSumLanes = 16;
 typedef double Lanes __attribute__((vector_size(kSumLanes * sizeof(double))));
 
 // Sums each term over n elements in one pass. Lane l adds the elements l, l + kSumLanes, and so on.
-// Then the lanes are added in order. A term is called with a function that loads from an array: a
-// vector of all lanes, which stays in registers, if the elements are contiguous, otherwise one
-// number.
+// At the end, the lanes are added in order. A term's argument loads from an array: a vector of all
+// lanes if the elements are contiguous, otherwise one number.
 template <class... Terms>
 std::array<double, sizeof...(Terms)> lane_sums(std::size_t base, std::size_t step, std::int64_t n,
                                                const Terms&... terms) {
@@ -52,7 +50,6 @@ std::array<double, sizeof...(Terms)> lane_sums(std::size_t base, std::size_t ste
   return sums;
 }
 
-// Sums each term over a channel.
 template <class... Terms>
 std::array<double, sizeof...(Terms)> channel_sums(const BatchNormShape& s, std::int64_t c,
                                                   const Terms&... terms) {
@@ -67,7 +64,6 @@ std::array<double, sizeof...(Terms)> channel_sums(const BatchNormShape& s, std::
   return sums;
 }
 
-// out[i] = f(i, c) for all elements of channel c, for all channels.
 template <class T, class F>
 void map(const BatchNormShape& s, T* out, const F& f) {
   const auto pixels = static_cast<std::size_t>(s.pixels), channels = static_cast<std::size_t>(s.c);

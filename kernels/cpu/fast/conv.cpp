@@ -4,8 +4,8 @@
 //                                that this tap reads
 //
 // For a 3 x 3 kernel, the columns would take nine times the memory of the image. Here they are read
-// from the image, where an address is the sum of one offset for the tap and one for the output
-// pixel. The image is copied into a frame of zeros, so that this also holds at the border.
+// from the image at the sum of two offsets, one for the tap and one for the output pixel. The image
+// is copied into a frame of zeros, so that this also works at the border.
 //
 //   y    = weight (out_c x taps) columns + bias       columns read in place if neighbouring outputs
 //                                                     read neighbouring pixels for a vector or
@@ -15,8 +15,8 @@
 //          taps that reach it
 //   dw^T = columns dy^T                               columns read in place, dy^T packed
 //
-// All samples form one product, because deep layers have more weights than pixels, and a product
-// per sample would read all weights each time.
+// All samples form one product. Deep layers have more weights than pixels, and a product per sample
+// would read all weights each time.
 //
 // Every element is one chain of fused multiply-adds: y over ascending (c, kh, kw), starting from
 // the bias; dx over ascending (output channel, kh, kw) of the reversed kernel; dw over ascending
@@ -37,9 +37,8 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// Length of the sum that a tile runs in one pass: kPixels pixels for dw. For y and dx it is as many
-// taps as let the weights of all rows and B fit in L2. (A tile reads less of B per cycle than L2
-// delivers.)
+// Length of the sum that a tile runs in one pass: for dw, kPixels pixels; for y and dx, as many
+// taps as keep the weights of all rows and B in L2.
 constexpr std::int64_t kPixels = 512;
 constexpr std::int64_t kWeights = 3 << 15, kLeastTaps = 384, kMostTaps = 1024;
 constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
@@ -48,13 +47,12 @@ constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
   return (taps + passes - 1) / passes;
 }
 constexpr std::int64_t kBlockColumns = 256;     // columns that are processed before the next taps
-constexpr std::int64_t kFrameFloats = 1 << 20;  // of the images that dw frames at a time
+constexpr std::int64_t kFrameFloats = 1 << 20;  // most floats of images framed together for dw
 
 using Offsets = std::vector<std::int64_t>;
 
-// A tile of C as in gemm_tile.hpp, with an image as one operand. at[k] is the offset, from the
-// operand's first element, of the element that step k reads. The other operand is stored in the
-// order of k.
+// A tile of C as in gemm_tile.hpp, with an image as one operand. at[k] is the offset of the element
+// that step k reads. The other operand is stored in the order of k.
 //
 //   image as B   C[r][v] += A[r][k]     * B[v][at[k]]       y and dx
 //   image as A   C[r][v] += A[r][at[k]] * B[v][k kWidth]    dw
@@ -116,7 +114,6 @@ constexpr auto kPacked = [] {
 }();
 constexpr std::array<float, static_cast<std::size_t>(kRows)> kZeros{};
 
-// Images with zeros around them.
 struct Frame {
   std::int64_t planes;         // per image
   std::int64_t h, w;           // of a plane, without zeros
@@ -138,7 +135,7 @@ void copy_row(const float* from, std::int64_t n, float* to) {
   }
 }
 
-// Fills out with n frames of f.size() floats from n images that are `stride` floats apart.
+// Fills out with n frames of f.size() floats, from images `stride` floats apart.
 void put_in_frames(const Frame& f, const float* images, std::int64_t n, std::int64_t stride,
                    float* out) {
   const std::int64_t plane = f.rows * f.columns, first_row = std::max<std::int64_t>(0, f.top),
@@ -155,7 +152,6 @@ void put_in_frames(const Frame& f, const float* images, std::int64_t n, std::int
   }
 }
 
-// Memory that a thread reuses for all its convolutions.
 float* scratch(std::vector<float>& memory, std::int64_t floats) {
   if (std::ssize(memory) < floats) memory.resize(static_cast<std::size_t>(floats));
   return memory.data();
@@ -215,7 +211,6 @@ Panel make_panel(const ImageProduct& p, std::int64_t first, std::int64_t count,
   return panel;
 }
 
-// Packs the panel's columns, one row per tap.
 template <std::int64_t kRun>
 void pack_runs(const float* in, const Panel& panel, const std::int64_t* taps, std::int64_t depth,
                float* out) {
@@ -321,7 +316,6 @@ struct Windows {
   Offsets pixels;  // of the outputs
 };
 Windows windows_of(const Conv2dShape& s) {
-  // The rows and columns that the windows cover.
   const std::int64_t rows = (s.out_h() - 1) * s.stride_h + (s.kh - 1) * s.dilation_h + 1,
                      columns = (s.out_w() - 1) * s.stride_w + (s.kw - 1) * s.dilation_w + 1;
   Windows out{{s.group_c(), s.h, s.w, s.pad_h, s.pad_w, rows, columns}, {}, {}};
@@ -339,7 +333,7 @@ Windows windows_of(const Conv2dShape& s) {
 // phase, and the taps that reach them. Pixel m of the class is pixel first + m stride of the image.
 // Each tap links it to output m + shift.
 struct Phase {
-  std::int64_t first = 0, count = 0;                        // the first pixel, the number of pixels
+  std::int64_t first = 0, count = 0;
   std::vector<std::pair<std::int64_t, std::int64_t>> taps;  // (tap, shift), ascending in shift
 };
 Phase phase_of(std::int64_t phase, std::int64_t size, std::int64_t stride, std::int64_t pad,
@@ -379,13 +373,13 @@ void conv2d(const Conv2dShape& s, std::span<const float> x, std::span<const floa
 namespace {
 
 // Computes dx for the pixels of one class as (samples, channels of the group, pixels of the class),
-// then copies them to their positions.
+// then copies them into place.
 void grad_of_class(const Conv2dShape& s, const float* dy, const float* weight, const Phase& rows,
                    const Phase& columns, float* dx) {
   const std::int64_t channels = s.group_c(), out_channels = s.group_out_c(),
                      taps = std::ssize(rows.taps) * std::ssize(columns.taps),
                      pixels = rows.count * columns.count;
-  const bool whole = s.stride_h == 1 && s.stride_w == 1;  // the class is the image
+  const bool whole = s.stride_h == 1 && s.stride_w == 1;  // the only class is the whole image
   thread_local std::vector<float> class_memory, turned_memory;
   float* out = whole ? dx : scratch(class_memory, s.n * channels * pixels);
   if (taps == 0) {  // pixels that no window reads
@@ -475,7 +469,7 @@ void conv2d_grad_weight(const Conv2dShape& s, std::span<const float> dy, std::sp
   const std::int64_t panels = (channels + kWidth - 1) / kWidth;
   const std::int64_t together =  // number of samples
       std::clamp<std::int64_t>(kFrameFloats / std::max<std::int64_t>(1, frame.size()), 1, s.n);
-  Offsets at;  // of the windows of these samples
+  Offsets at;  // of the windows of `together` samples
   for (std::int64_t n = 0; n < together; ++n)
     for (const std::int64_t pixel : windows.pixels) at.push_back(n * frame.size() + pixel);
   thread_local std::vector<float> frame_memory, sum_memory;

@@ -7,10 +7,9 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// Always inlined, because a call in the loop would prevent vectorisation.
+// A call in the loop would prevent vectorisation.
 #define RINGSMITH_INLINE [[gnu::always_inline]]
 
-// float uses the vectorised functions. double, which is only for checks, uses the C library's.
 struct VectorMath : LibraryMath {
   using LibraryMath::exp;
   using LibraryMath::gelu_erf;

@@ -1,7 +1,8 @@
 // A matrix product built on three ideas, about as fast as OpenBLAS on one core (kernel_bench
-// --family matmul shows both).
+// --family matmul measures both).
 //
-// 1. Registers. A tile of C, 6 rows by 4 vectors, stays in registers while k runs (gemm_tile.hpp).
+// 1. Registers. A tile of C, 6 rows by 4 vectors with AVX-512, stays in registers while k runs
+//    (gemm_tile.hpp).
 // 2. Caches. B is copied into panels as wide as the tile, in the order in which the tile reads
 //    them. Panels usually have kDepth rows, so that one fits in L1. A is read in place, or copied
 //    in the same way if it is stored transposed.
@@ -57,14 +58,15 @@ void pack_panel(Matrix<const float> b, Range k, Range j, std::int64_t padded,
     std::fill(out + r * padded + j.size, out + (r + 1) * padded, 0.0F);
 }
 
-// Size of a packed tile in floats: one cache line more than needed. Otherwise tiles whose size is a
-// multiple of a large power of two would compete for a few cache sets during packing.
+// Returns the size of a packed tile in floats. It includes one additional cache line, because tiles
+// whose size is a multiple of a large power of two would compete for a few cache sets during
+// packing.
 std::int64_t tile_space(std::int64_t tile_rows, std::int64_t depth) {
   return tile_rows * depth + 16;
 }
 
 // Copies rows i, columns k of a in the order in which tiles read them: tile by tile, column by
-// column. The rows are adjacent in memory (a is a transpose), so one pass over them suffices.
+// column. a is a transpose, so its rows are adjacent in memory and one pass suffices.
 void pack_rows(Matrix<const float> a, Range i, Range k, std::int64_t tile_rows,
                float* __restrict out) {
   const std::int64_t tiles = i.size / tile_rows, rest = i.size % tile_rows;
@@ -81,7 +83,6 @@ void pack_rows(Matrix<const float> a, Range i, Range k, std::int64_t tile_rows,
   }
 }
 
-// Aligned memory that a thread reuses for all its products.
 class Scratch {
  public:
   float* get(std::int64_t floats) {
@@ -136,7 +137,8 @@ class Product {
     for (Range k{0, 0}; k.begin < a_.cols; k.begin += k.size) {
       k.size = std::min(most, a_.cols - k.begin);
       const std::int64_t block = round_up(std::max<std::int64_t>(1, kBlock / k.size), kWidth);
-      // If A is short and read in place, one panel of B is used at a time, while it is in L1.
+      // If A is short and read in place, B is processed one panel at a time, so that the panel
+      // stays in L1.
       const std::int64_t columns = !copies_a(k.size) && c_.rows <= block ? kWidth : block;
       for (std::int64_t j = 0; j < c_.cols; j += columns)
         for (std::int64_t i = 0; i < c_.rows; i += block)
@@ -169,7 +171,7 @@ class Product {
     float* panels = nullptr;
     if (copies_b(j, k.size)) {
       panels = panel_memory.get(round_up(j.size, kLanes) * k.size);
-      if (i.begin == 0)  // later blocks of rows reuse them
+      if (i.begin == 0)  // the other blocks of rows reuse the panels
         for (std::int64_t p = 0; p < j.size; p += kWidth) {
           const Range columns{j.begin + p, std::min(kWidth, j.size - p)};
           pack_panel(b_, k, columns, round_up(columns.size, kLanes), panels + p * k.size);
@@ -240,7 +242,7 @@ void run(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Matrix<c
   (plain.price() <= turned.price() ? plain : turned).run();
 }
 
-constexpr double kThreadWork = 1 << 21;  // multiply-adds below which a thread is not worth waking
+constexpr double kThreadWork = 1 << 21;  // multiply-adds per thread, at least
 
 }  // namespace
 
@@ -269,7 +271,6 @@ void gemm(const Gemm& g) {
       for (std::int64_t j = 0; j < g.n; ++j) c(i, j) = from_zero ? 0.0F : start(i, j);
     return;
   }
-  // Threads split the longer side of C.
   const bool by_rows = g.m >= g.n;
   const std::int64_t side = by_rows ? g.m : g.n, other = by_rows ? g.n : g.m;
   const auto grain =

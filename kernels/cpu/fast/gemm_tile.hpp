@@ -6,9 +6,9 @@
 //     k   ..        [ ..                 ]
 //
 // One step loads 4 vectors of B, broadcasts 6 numbers of A and does 24 multiply-adds. Each vector
-// is used 6 times and each number 4 times, so the arithmetic is the bottleneck, not the loads. With
-// AVX, which has 16 registers instead of 32, a step has 2 vectors and 12 multiply-adds. The
-// independent sums also hide the latency of a multiply-add.
+// is used 6 times and each number 4 times, so the bottleneck is the arithmetic, not the loads. The
+// independent sums hide the latency of a multiply-add. AVX has 16 registers instead of 32, so there
+// a step has 2 vectors and 12 multiply-adds.
 #pragma once
 
 #include <array>
@@ -32,9 +32,8 @@ inline constexpr std::int64_t kLanes = 4, kVectors = 2;
 inline constexpr std::int64_t kRows = 6, kWidth = kLanes * kVectors;
 inline constexpr std::int64_t kTallRows = 12;  // of a narrow tile, to use as many accumulators
 
-// One register of floats.
 typedef float Vec __attribute__((vector_size(kLanes * 4)));
-// Load from and store to any address. Each compiles to one instruction.
+// Each compiles to one instruction, for any address.
 [[gnu::always_inline]] inline Vec load(const float* from) {
   Vec v;
   std::memcpy(&v, from, sizeof v);
@@ -42,7 +41,7 @@ typedef float Vec __attribute__((vector_size(kLanes * 4)));
 }
 [[gnu::always_inline]] inline void store(float* to, const Vec& v) { std::memcpy(to, &v, sizeof v); }
 
-// Operands of a tile. Element (r, k) of A is a[r * a_row + k * a_step].
+// Element (r, k) of A is a[r * a_row + k * a_step].
 struct Tile {
   const float* a;
   std::int64_t a_row, a_step;
@@ -78,7 +77,6 @@ void run_tile(const Tile& t) {
 
 using TileFn = void (*)(const Tile&);
 
-// run_tile<rows, V> for rows = 1..N.
 template <int V, std::size_t... R>
 constexpr std::array<TileFn, sizeof...(R)> tiles_of(std::index_sequence<R...>) {
   return {run_tile<static_cast<int>(R) + 1, V>...};

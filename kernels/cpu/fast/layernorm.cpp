@@ -1,6 +1,6 @@
-// Forward reads each row from memory once, and computes mean, variance and result while the row is
-// in L1. Backward computes a row's dx and then its part of dweight and dbias while the row is in
-// cache. The rows of a block add to one partial sum (a share) of dweight and dbias.
+// Forward reads each row from memory once, and computes mean, variance and result while it is in
+// L1. Backward computes a row's dx and its part of dweight and dbias while the row is in cache. The
+// rows of a block add to one partial sum (a share) of dweight and dbias.
 #include "kernels/layernorm.hpp"
 
 #include <algorithm>
@@ -24,10 +24,10 @@ std::int64_t rows_per_thread(std::int64_t n) { return std::max<std::int64_t>(1, 
 // is relative to the mean, would show in the result.
 constexpr float kFarOff = 1024;
 
-// Normalises such a row. The differences between its elements and a first mean are exact, or nearly
-// so, and the mean of these differences corrects the first mean. `rest` is the part of the
-// correction that does not fit into `mean`, which backward reads. The additional passes read from
-// L1. Never inlined, so that the code of the loop for other rows does not change.
+// Normalises a row whose mean is far off. Differences between the elements and a first mean are
+// exact, or nearly so, and the mean of the differences corrects the first mean. `rest` is the part
+// of the correction that does not fit into `mean`, which backward reads. Never inlined, so that the
+// loop for other rows is compiled the same way.
 [[gnu::noinline]] void far_off_row(const float* row, std::int64_t n, float eps, const float* w,
                                    const float* b, float* __restrict out, float& mean,
                                    float& rstd) {
@@ -52,7 +52,6 @@ void layer_norm(std::span<const float> x, std::span<const float> weight,
   if (mean.empty()) return;
   const auto rows = static_cast<std::int64_t>(mean.size());
   const std::int64_t n = static_cast<std::int64_t>(x.size()) / rows;
-  // Ones and zeros replace a missing weight and bias, so that there is one inner loop.
   const std::vector<float> ones(weight.empty() ? static_cast<std::size_t>(n) : 0, 1.0F);
   const std::vector<float> zeros(bias.empty() ? static_cast<std::size_t>(n) : 0, 0.0F);
   const float* w = weight.empty() ? ones.data() : weight.data();
@@ -115,7 +114,7 @@ void layer_norm_backward(std::span<const float> dy, std::span<const float> x,
       }
     }
   });
-  // The shares are added in order, so that sums do not depend on the number of threads.
+  // In order, so that sums do not depend on the number of threads.
   for (std::int64_t block = 0; block < blocks; ++block) {
     const float* share = shares.data() + block * 2 * n;
     for (std::size_t i = 0; i < dweight.size(); ++i) dweight[i] += share[i];

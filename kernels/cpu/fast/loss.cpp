@@ -8,7 +8,7 @@
 
 namespace ringsmith::kernels::cpu::fast {
 
-// Computes the gradient of log_softmax and applies the one-hot target and smoothing, in one pass.
+// The gradient of log_softmax, with the one-hot target and smoothing in the same pass.
 void cross_entropy_backward(std::span<const float> log_probs, const Targets& t,
                             std::span<const float> row_grad, std::span<float> dx) {
   const auto keep = static_cast<float>(1 - t.smoothing);

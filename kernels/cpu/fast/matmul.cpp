@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::int64_t kOne = 1;
 
-// A matrix in sgemm's terms. sgemm requires a leading dimension of at least 1 and at least the row
-// length, even where it has no effect (a single row).
+// sgemm requires a leading dimension of at least 1 and at least the row length, even where it has
+// no effect (a single row).
 struct Operand {
   const float* data;
   std::int64_t leading;
@@ -36,7 +36,7 @@ Operand operand(Matrix<const float> x, std::vector<float>& packed) {
   return {packed.data(), std::max(x.cols, kOne), Transpose::no};
 }
 
-// Returns the Gemm for a b, without c. Operands that need packing are packed into the vectors.
+// Returns the Gemm for a b, without c. Packs operands into the vectors if needed.
 Gemm product(Matrix<const float> a, Matrix<const float> b, std::vector<float>& packed_a,
              std::vector<float>& packed_b) {
   const Operand left = operand(a, packed_a), right = operand(b, packed_b);
@@ -86,8 +86,8 @@ void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float>
   sgemm(gemm);
 }
 
-// Sums strips of columns in registers over blocks of rows, then adds the blocks. This reads x once,
-// and a sum is a chain of at most kRows additions per block plus one addition per block.
+// Sums strips of columns in registers over blocks of rows, then adds the blocks. Thus x is read
+// once, and a sum is a chain of at most kRows additions per block plus one addition per block.
 void column_sum(Matrix<const float> x, std::span<float> sums, Store store) {
   constexpr std::int64_t kRows = 128, kLanes = 64;
   if (store == Store::replace) std::fill(sums.begin(), sums.end(), 0.0F);

@@ -8,15 +8,14 @@
 //      B   (pair, column)   pair p of 16 columns: a vector, or a row of a tile
 //
 //    Zeros fill columns up to whole vectors and k up to whole pairs, and for AMX all dimensions up
-//    to whole tiles, so that step 2 has no remainders there. Each copied word serves all rows, or
-//    all columns, of a block of C.
+//    to whole tiles, so that step 2 has no remainders there.
 //
 // 2. Sums stay in registers while k runs: 6 rows by 4 vectors, as in gemm_tile.hpp, or 2 x 2 tiles,
 //    so that each loaded tile is used twice.
 //
-// Functions with instructions that the rest of the program may not use have a target attribute,
-// whatever processor the file is compiled for. Tile instructions are written in assembler, because
-// g++'s intrinsics do not tell the compiler which memory they read.
+// Functions with instructions that other processors lack have a target attribute. Tile instructions
+// are written in assembler, because g++'s intrinsics do not tell the compiler which memory they
+// read.
 #include "kernels/cpu/fast/matmul_bf16.hpp"
 
 #if defined(__x86_64__)
@@ -50,7 +49,7 @@ Registers cpuid(unsigned leaf, unsigned part) {
   return r;
 }
 
-// The registers that the operating system saves for a thread: bits of XCR0.
+// Bits of XCR0: the registers that the operating system saves for a thread.
 constexpr unsigned kSavesZmm = 0xe6, kSavesTiles = 3U << 17;
 bool system_saves(unsigned registers) {
   constexpr unsigned kOsxsave = 1U << 27;
@@ -81,8 +80,8 @@ bool has_amx_bf16() {
 using Pair = std::uint32_t;  // the lower half has the even k
 constexpr std::int64_t kTilePairs = 16, kTileDepth = 2 * kTilePairs;
 
-// Pairs, or sums, in rows of `stride`. Rows of pairs are a cache line longer than needed, because
-// rows a power of two apart would compete for a few cache sets.
+// Pairs, or sums, in rows of `stride`. Rows of pairs have an additional cache line, because rows a
+// power of two apart would compete for a few cache sets.
 template <class T>
 struct Packed {
   T* data;
@@ -91,7 +90,7 @@ struct Packed {
   operator Packed<const T>() const { return {data, rows, cols, stride}; }
 };
 
-// Memory that a thread reuses, in whole cache lines, because a row of a tile is one line.
+// In whole cache lines, because a row of a tile is one line.
 class Scratch {
  public:
   Packed<Pair> get(std::int64_t rows, std::int64_t cols) {
@@ -107,8 +106,8 @@ class Scratch {
   std::vector<Line> memory_;
 };
 
-// Returns the pairs of row r of m as row r, padded with zeros: m itself if it is stored this way,
-// else a copy in `memory`.
+// Row r of the result has the pairs of row r of m, padded with zeros. The result is m itself if m
+// is stored this way, otherwise a copy in `memory`.
 Packed<const Pair> pairs_along_rows(const Matrix<const bf16>& m, std::int64_t rows,
                                     std::int64_t pairs, Scratch& memory) {
   const bool contiguous = m.col_stride == 1;
@@ -151,7 +150,6 @@ void turn(const Packed<const Pair>& from, const Packed<Pair>& to) {
   transpose(from.data, from.stride, from.rows, from.cols, to.data, to.stride);
 }
 
-// Packs the matrix a (rows, k) into pairs of k along its rows.
 Packed<const Pair> pack_a(const Matrix<const bf16>& a, std::int64_t rows, std::int64_t pairs) {
   thread_local Scratch memory, aside;
   if (a.col_stride == 1 || a.row_stride != 1) return pairs_along_rows(a, rows, pairs, memory);
@@ -161,7 +159,6 @@ Packed<const Pair> pack_a(const Matrix<const bf16>& a, std::int64_t rows, std::i
   return out;
 }
 
-// Packs the matrix b (k, columns) into pairs of k down its columns.
 Packed<const Pair> pack_b(const Matrix<const bf16>& b, std::int64_t pairs, std::int64_t cols) {
   thread_local Scratch memory, aside;
   const Packed<Pair> out = memory.get(pairs, cols);

@@ -8,14 +8,13 @@
 // adds a pair's second product first, and tdpbf16ps adds even and odd k separately, 16 pairs at a
 // time, and then their sum to C. Second, they treat operands and results below 2^-126 as zero. NaN
 // and infinity propagate, and sums of integers below 2^24 are exact. If no operand is below 2^-126,
-// other sums of k products are within (k + 2) (2^-24 (|c| + sum |a b|) + 2^-126) of the exact sum,
-// which is the bound of tests/kernels/half_test.cpp.
+// other sums of k products are within (k + 2) (2^-24 (|c| + sum |a b|) + 2^-126) of
+// the exact sum (tests/kernels/half_test.cpp).
 //
-// The bits of a bf16 training run therefore depend on the processor. Within DDP this does no harm:
-// each rank computes gradients with its own instructions, but all ranks take the same step with the
-// same average, so parameters remain equal to the bit (runtime/parallel/drift.hpp). A run that must
-// have the same bits on another kind of processor uses Bf16Products::widened (--bf16-products
-// widened).
+// The bits of a bf16 training run therefore depend on the processor. DDP tolerates different
+// processors: each rank computes gradients with its own instructions, but all ranks take the same
+// step with the same average, so parameters remain equal to the bit (runtime/parallel/drift.hpp). A
+// run that must have the same bits on every kind of processor uses --bf16-products widened.
 #pragma once
 
 #include "kernels/half.hpp"
@@ -28,9 +27,9 @@ namespace ringsmith::kernels::cpu::fast {
 // process use tiles.
 [[nodiscard]] bool processor_has(Bf16Products how);
 
-// sums = a b, or sums += a b. `how` must not be `widened`, and the processor must support it. The
-// memory of sums must have whole_tiles(sums.rows) rows of whole_tiles(sums.cols) floats. The part
-// beyond sums is overwritten.
+// sums = (or +=) a b. `how` must not be `widened`, and the processor must support it. The memory of
+// sums must have whole_tiles(sums.rows) rows of whole_tiles(sums.cols) floats. The part beyond sums
+// is overwritten.
 void product_bf16(const Matrix<const bf16>& a, const Matrix<const bf16>& b,
                   const Matrix<float>& sums, Store store, Bf16Products how);
 

@@ -1,13 +1,13 @@
 // Products of f16 and bf16 matrices with float sums.
 //
-// C is computed block by block. The sums of a block are floats in cache. The required blocks of A
-// and B are widened into cache in their stored order, and the float product (kernels/cpu/gemm.hpp)
-// adds their products to the sums. Every element therefore equals, bit for bit, the float product
-// of the widened matrices, rounded once. An element of A is widened once per block column of C, and
-// an element of B once per block row.
+// C is computed block by block, with the sums of a block in cache as floats. Blocks of A and B are
+// widened into cache in their stored order, and the float product (kernels/cpu/gemm.hpp) adds their
+// products to the sums. Every element therefore equals, bit for bit, the float product of the
+// widened matrices, rounded once. An element of A is widened once per block column of C, and an
+// element of B once per block row.
 //
-// If the processor has AVX-512-BF16 or AMX-BF16, products of bf16 use its instructions by default,
-// although they add in a different order (matmul_bf16.hpp).
+// By default, products of bf16 use AVX-512-BF16 or AMX-BF16 if the processor has them, although
+// these add in a different order (matmul_bf16.hpp).
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -34,8 +34,7 @@ struct Range {
 std::int64_t blocks(std::int64_t n, std::int64_t side) { return (n + side - 1) / side; }
 
 // Number of rows and columns of a block of C. Large blocks copy less. Small ones are used if large
-// ones would leave some threads with less work. The size does not affect the bits, because all sums
-// run over k in the same order.
+// ones would leave some threads with less work. The size does not affect the bits.
 template <class T>
 std::int64_t side_of_block(const Matrix<T>& c) {
   constexpr std::int64_t kLarge = 512, kSmall = 256;
@@ -48,7 +47,7 @@ Matrix<T> part(const Matrix<T>& m, Range rows, Range cols) {
           m.row_stride, m.col_stride};
 }
 
-// Returns a dense float copy of m in `memory`, column-major if m is stored by columns.
+// A dense float copy of m in `memory`, column-major if m is stored by columns.
 template <class T>
 Matrix<const float> widened(const Matrix<const T>& m, std::vector<float>& memory) {
   memory.resize(static_cast<std::size_t>(m.rows * m.cols));
@@ -65,7 +64,6 @@ Matrix<const float> widened(const Matrix<const T>& m, std::vector<float>& memory
   return by_columns ? dense.t() : dense;
 }
 
-// sums = a b, or sums += a b
 template <class T>
 void product(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<float>& sums,
              Store store) {

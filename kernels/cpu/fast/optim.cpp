@@ -1,5 +1,5 @@
-// Optimizer steps that read and write each array once. The compiler vectorises every loop, because
-// choices (first step, Nesterov, amsgrad) are template parameters, made outside the loops.
+// The compiler vectorises every loop, because choices (first step, Nesterov, amsgrad) are template
+// parameters.
 #include "kernels/optim.hpp"
 
 #include <algorithm>
@@ -12,9 +12,9 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// a * b + c with one rounding, if the processor has such an instruction. Left to itself, clang 19
+// a * b + c with one rounding, if the processor has such an instruction. Otherwise clang 19
 // contracts a sum in a loop's vector body but not in its remainder, so an element's bits would
-// depend on its position in a shard. Every sum with a product below therefore calls this.
+// depend on its position in a shard.
 inline float fused(float a, float b, float c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
   return std::fma(a, b, c);
@@ -88,8 +88,8 @@ void adam(std::span<float> p, std::span<const float> g, std::span<float> m, std:
   loop(n, p.data(), g.data(), m.data(), v.data(), largest.data(), step);
 }
 
-// Adds in 32 lanes of double, because in float the square of 1e20 would be infinite and the square
-// of 1e-25 zero.
+// Adds in double, because in float the square of 1e20 would be infinite and the square of 1e-25
+// zero.
 void sum_of_squares(std::span<const float> x, std::span<double> sum) {
   constexpr std::size_t kLanes = 32;
   const auto square = [](float v) { return static_cast<double>(v) * static_cast<double>(v); };

@@ -1,11 +1,9 @@
-// Pooling, vectorised: the loops are interchanged, so that the innermost loop runs over the outputs
-// of a row for one tap of the window.
+// Pooling, vectorised: the innermost loop runs over the outputs of a row for one tap.
 //
 //   oracle   for each output: for each tap          a short loop with bounds checks
 //   here     for each tap: for each output of a row  a long loop without bounds checks
 //
-// Every sum still adds the same terms in the same order, so the results equal the oracle's bit for
-// bit.
+// Every sum adds the same terms in the same order, so the results equal the oracle's bit for bit.
 #include "kernels/pool.hpp"
 
 #include <algorithm>
@@ -20,8 +18,8 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// For each tap of output row i that is inside the image for some outputs, calls f(first output, one
-// past the last, position in the plane of the first output's pixel). Order::forwards visits the
+// Calls f(first output, one past the last, position in the plane of the first output's pixel) for
+// each tap of output row i that is inside the image for some outputs. Order::forwards visits the
 // taps of an output in ascending (row, column); Order::backwards visits the outputs of a pixel in
 // ascending order.
 enum class Order : std::uint8_t { forwards, backwards };

@@ -1,7 +1,7 @@
-// A run is summed in many partial sums in several vector registers. An addition waits four cycles
-// for its predecessor, so a single sum would leave most of the processor idle. The partial sums are
-// double, so that a sum of floats is correct even when its terms nearly cancel. A loss or the
-// gradient of a scale may be the sum of a million terms.
+// A run is summed in 32 partial sums. An addition waits four cycles for its predecessor, so a
+// single sum would leave most of the processor idle. The partial sums are double, so that a sum of
+// floats is accurate even if its terms nearly cancel: a loss or the gradient of a scale may be the
+// sum of a million terms.
 #include "kernels/reduction.hpp"
 
 #include <array>

@@ -1,5 +1,5 @@
-// Reductions over a contiguous row that compilers vectorise without -ffast-math. The lanes are
-// written out, because the language does not allow a compiler to introduce them.
+// Reductions over a contiguous row. The lanes are written out, because a compiler may not reorder
+// additions without -ffast-math.
 #pragma once
 
 #include <array>
@@ -12,7 +12,6 @@ namespace {
 inline constexpr std::size_t kRowLanes = 16;
 using RowLanes = std::array<float, kRowLanes>;
 
-// Sum of term(0) .. term(n - 1).
 template <class Term>
 [[maybe_unused, gnu::always_inline]] inline float row_sum_of(std::int64_t n, const Term& term) {
   RowLanes lane{};
@@ -25,8 +24,8 @@ template <class Term>
   return lane[0];
 }
 
-// The largest element of a row of n >= 1 elements without NaN. With a NaN the result is some
-// element of the row, but the softmax is still NaN, because its sum is.
+// The largest of n >= 1 elements without NaN. With a NaN the result is some element of the row. The
+// softmax is NaN nevertheless, because the sum of the exponentials is NaN.
 [[maybe_unused, gnu::always_inline]] inline float row_max_of(std::int64_t n, const float* x) {
   const auto larger = [](float old, float value) { return value > old ? value : old; };
   RowLanes lane;

@@ -1,5 +1,5 @@
-// Softmax over the last dimension processes one row at a time. Over another dimension it processes
-// one row of `inner` neighbours at a time, so that memory is always read in order.
+// Softmax over the last dimension processes one slice at a time. Over any other dimension, it
+// processes `inner` neighbouring slices together, so that memory is always read in order.
 #include "kernels/softmax.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kSliceGrain = 8192;  // elements that justify another thread
 
-// Calls f(offset) for each outer slice, spread over threads.
+// Calls f(offset) for each outer slice, from several threads.
 template <class F>
 void for_each_outer(Slices s, const F& f) {
   const std::int64_t size = s.n * s.inner;
@@ -26,8 +26,8 @@ void for_each_outer(Slices s, const F& f) {
   });
 }
 
-// Sets m[i] to the largest element of column i, or to NaN if it has one, and sum[i] to the sum of
-// exp(x - m[i]).
+// Sets m[i] to the largest element of column i, or to NaN if the column contains one. Sets sum[i]
+// to the sum of exp(x - m[i]) over the column.
 void column_statistics(const float* x, std::int64_t n, std::int64_t inner, float* __restrict m,
                        float* __restrict sum) {
   std::copy(x, x + inner, m);

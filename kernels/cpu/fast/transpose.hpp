@@ -1,7 +1,7 @@
 // out = x^T in blocks of 4 x 4: four loads, eight shuffles, four stores, all in registers.
 //
-// A plain double loop reads or writes one number in each cache line that it touches. This version
-// moves 16 bytes at a time in both directions, and 16 rows together fill whole lines.
+// A plain double loop would read or write one number in each cache line that it touches. This
+// version moves 16 bytes at a time, and 16 rows together fill whole lines.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // exp, log, tanh, sigmoid, erf and GELU as straight-line float arithmetic that compilers vectorise.
 //
-// A loop over std::exp calls the C library once per element. A loop over vec::exp below processes 8
-// or 16 lanes at a time, because nothing here branches: both sides of a choice are computed and one
-// is selected. Each function reduces its argument to a short interval and evaluates a minimax
+// A loop over std::exp calls the C library once per element. A loop over vec::exp processes 8 or 16
+// lanes at a time, because nothing here branches: both sides of a choice are computed and one is
+// selected. Each function reduces its argument to a short interval and evaluates a minimax
 // polynomial there (fitted with Remez exchange in 40 digits).
 //
 // Accuracy against float64, on every 509th float (tests/kernels/vecmath_test.cpp): exp, log, tanh
@@ -39,8 +39,7 @@ RINGSMITH_VEC float exp(float x) {
   constexpr float kRound = 12582912.0F;     // 1.5 * 2^23: adding it rounds to an integer
   constexpr float kLn2High = 0.693145752F;  // n * kLn2High is exact for |n| < 2^9
   constexpr float kLn2Low = 1.42860677e-6F;
-  // Beyond these bounds the result is inf or 0 anyway. Comparisons with NaN are false, so NaN is
-  // kept.
+  // Beyond these bounds the result is inf or 0. Comparisons with NaN are false, so NaN is kept.
   x = x > 89.0F ? 89.0F : x;
   x = x < -104.0F ? -104.0F : x;
   const float shifted = x * 1.44269504F + kRound;
@@ -110,7 +109,7 @@ RINGSMITH_VEC float sigmoid(float x) {
   return x < 0.0F ? e * y : y;
 }
 
-// An odd polynomial for |x| < 1, otherwise 1 - exp(q(|x|)). The polynomial q approximates
+// An odd polynomial for |x| < 1, otherwise 1 - exp(q(|x|)), where q approximates
 // log(erfc) on [1, 4].
 RINGSMITH_VEC float erf(float x) {
   const float a = magnitude(x);

@@ -1,4 +1,3 @@
-// The part of a sliding window that is inside its image, so that inner loops need no bounds check.
 #pragma once
 
 #include <algorithm>

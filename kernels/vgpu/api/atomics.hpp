@@ -1,5 +1,5 @@
-// The atomic functions of CUDA C. As on the device, they are relaxed and do not order other
-// accesses. <cuda/atomic> and fences do.
+// The atomic functions of CUDA C. As on the device, they are relaxed; only <cuda/atomic> and fences
+// order other accesses.
 #pragma once
 
 #include <bit>
@@ -21,9 +21,8 @@ std::uint64_t as_word(T value) {
     return std::bit_cast<std::uint8_t>(value);
 }
 
-// Atomically replaces *p by next(*p) and returns the old value. The comparison is bitwise, which
-// matters for -0 and 0 (equal, but with different bits) and for NaN (never equal, even with equal
-// bits).
+// The comparison is bitwise, which matters for -0 and 0 (equal, but with different bits) and for
+// NaN (never equal, even with equal bits).
 template <class T, class Next>
 T update(T* p, const Source& where, Next next) {
   T old;

@@ -13,8 +13,8 @@
 
 namespace vgpu {
 
-// Storage, ringsmith::f16 or ringsmith::bf16, has the conversions. The default constructor leaves
-// the value undefined, as on the device.
+// Storage: ringsmith::f16 or ringsmith::bf16. As on the device, the default constructor leaves the
+// value undefined.
 template <class Storage>
 class Float16 {
  public:
@@ -50,8 +50,7 @@ class Float16 {
     h.bits_ = static_cast<std::uint16_t>(bits);
     return h;
   }
-  // a * b + c, rounded once. The product is exact in double. A sum that double cannot hold is
-  // rounded to odd.
+  // a * b + c, rounded once. The product is exact in double.
   static Float16 fma(Float16 a, Float16 b, Float16 c) {
     const double product = double(float(a)) * double(float(b)), addend = double(float(c));
     const double sum = product + addend;

@@ -1,5 +1,5 @@
-// CUDA graphs of a single stream. The operations that are added to the stream during a capture are
-// stored, and every launch adds all of them to a stream again.
+// CUDA graphs of a single stream. A capture stores the operations that are added to the stream, and
+// every launch adds all of them to a stream again.
 //
 //     cudaStreamBeginCapture   kernel, copy, kernel   cudaStreamEndCapture --> graph
 //     cudaGraphInstantiate(graph) --> exec      cudaGraphLaunch(exec, stream), repeatedly
@@ -39,7 +39,7 @@ inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph
                                         std::size_t /*size*/) {
   return cudaGraphInstantiate(exec, graph, 0);
 }
-// Returns the number of nodes. `nodes` must be null, because nodes have no handles here.
+// `nodes` must be null, because nodes have no handles here.
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);  // queued launches still run

@@ -1,7 +1,7 @@
 // CUDA's keywords, vector types and device functions, as the host compiler sees them.
 //
-// A kernel is an ordinary function. One OS thread runs one block at a time, and a block stays on
-// its thread until it ends, so a thread_local variable is exactly a variable of the block.
+// A kernel is an ordinary function. An OS thread runs one block at a time, and a block stays on its
+// thread until it ends, so a thread_local variable is a variable of the block.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@
 
 // ---- vector types ----
 //
-// dim3, uint3 and the short vectors with their make_ functions. They are aligned as on the device,
-// so that a misaligned vector load is an error here too (UBSan reports it).
+// Aligned as on the device, so that a misaligned vector load is an error here too (UBSan reports
+// it).
 
 struct uint3 {
   unsigned x, y, z;
@@ -59,7 +59,7 @@ VGPU_VECTORS(double, double, 16, 16)
 // ---- device functions ----
 //
 // Beyond <cmath>: the fast approximations (exact here), bit casts, bit counts, and loads and stores
-// with a cache hint (plain ones here).
+// with a cache hint (ignored here).
 
 inline float rsqrtf(float x) { return 1.0F / sqrtf(x); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }

@@ -1,5 +1,5 @@
-// Launches kernels: cudaLaunchKernel for a function whose parameter types are known. Use
-// ringsmith::launch (kernels/cuda/launch.hpp), which also works under nvcc.
+// cudaLaunchKernel for a function whose parameter types are known. Use ringsmith::launch
+// (kernels/cuda/launch.hpp), which also works under nvcc.
 //
 // The rest is for sources written for nvcc alone, which kernels/vgpu/nvcc translates:
 //
@@ -29,7 +29,8 @@ struct Call {
   const char* name = nullptr;  // the name, if it is known
 };
 
-// Called by the last owner of a kernel's arguments, after the kernel's threads have ended.
+// Declares to ThreadSanitizer (order.hpp) that the kernel's threads ended before its arguments are
+// destroyed. Called by the arguments' deleter.
 void outlived(const void* arguments);
 
 template <class Bound>
@@ -75,7 +76,6 @@ const void* kernel_address(void (*kernel)(Parameters...)) {
       });
 }
 
-// The launch configuration between <<< and >>>.
 class Configured {
  public:
   Configured(dim3 grid, dim3 block, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr)
@@ -104,8 +104,8 @@ class Configured {
 
 }  // namespace vgpu
 
-// arguments: a pointer to each argument. Returns cudaErrorInvalidDeviceFunction for an address that
-// was not announced.
+// arguments: a pointer to each argument. Returns cudaErrorInvalidDeviceFunction if kernel_address()
+// has not announced the kernel.
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
                              std::size_t shared_bytes, cudaStream_t stream);
 template <class... Parameters>

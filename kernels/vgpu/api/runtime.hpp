@@ -5,8 +5,8 @@
 
 // ---- error codes and their texts ----
 //
-// In addition to the code, the emulator stores, per thread, a sentence that describes the error in
-// the arguments (vgpu::why()). ringsmith's cuda_check appends it.
+// In addition to the code, the emulator stores, per thread, a sentence that describes the error
+// (vgpu::why()). ringsmith's cuda_check appends it.
 
 enum cudaError_t : int {
   cudaSuccess = 0,
@@ -41,7 +41,7 @@ cudaError_t cudaGetLastError();  // also resets it
 cudaError_t cudaPeekAtLastError();
 
 namespace vgpu {
-// A sentence that describes the error of this thread's last failed call, or "" if there is none.
+// About this thread's last failed call, or "" if there is none.
 const char* why();
 }  // namespace vgpu
 
@@ -94,8 +94,7 @@ cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaDriverGetVersion(int* version);
 // Writes e.g. "0000:03:00.0" to text. length must be at least 13.
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device);
-// Waits for the device. (CUDA would also free the process's memory there, which makes no difference
-// at the end of a program, where this is called.)
+// Only waits for the device. CUDA would also free the process's memory there.
 cudaError_t cudaDeviceReset();
 
 // Peer access lets a device access a peer's memory. Without it, a kernel's access faults.
@@ -105,11 +104,11 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 // ---- streams and events ----
 //
 // Every stream has a worker thread, so operations on different streams are ordered only by events.
-// Each operation may be delayed by a seeded amount (VGPU_SEED, VGPU_DELAY_US), so that a forgotten
-// wait shows up.
+// Each operation may be delayed by a seeded amount (VGPU_SEED, VGPU_DELAY_US), which exposes
+// forgotten waits.
 //
-// The legacy default stream (0) is refused, because its hidden synchronisation prevents overlap. If
-// VGPU_LEGACY_STREAM=1 allows it, for existing programs, it synchronises as CUDA specifies: it and
+// The legacy default stream (0) is refused, because its hidden synchronisation prevents overlap.
+// VGPU_LEGACY_STREAM=1 allows it for existing programs. As CUDA specifies, the default stream and
 // the device's blocking streams (cudaStreamDefault) wait for each other's earlier work.
 
 struct CUstream_st;
@@ -146,9 +145,6 @@ cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 
 // ---- device memory, pinned host memory and copies ----
-//
-// cudaMemcpyAsync returns immediately even for pageable memory, because CUDA does not promise a
-// wait.
 
 enum cudaMemcpyKind : int {
   cudaMemcpyHostToHost = 0,
@@ -200,7 +196,8 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
                               std::size_t from_pitch, std::size_t width, std::size_t height,
                               cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStream_t stream);
-// These use the legacy default stream and fail if it is refused. cudaMemcpy waits for the copy.
+// cudaMemcpy and cudaMemset use the legacy default stream, and fail if it is refused. cudaMemcpy
+// waits for the copy.
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes);
 

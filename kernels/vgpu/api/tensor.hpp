@@ -1,11 +1,11 @@
-// A warp's tensor core operations, and asynchronous copies: the PTX instructions that
-// kernels/cuda/mma.cuh uses on a device.
+// The PTX instructions that kernels/cuda/mma.cuh uses on a device: a warp's tensor core operations,
+// and asynchronous copies.
 //
-//   ldmatrix   all 32 lanes meet, and the last one reads all rows
+//   ldmatrix   all 32 lanes meet, and the last to arrive reads all rows
 //   mma        all 32 lanes meet
-//   cp.async   arrives either immediately or when its thread waits for its group. VGPU_SEED decides
-//              for each copy. Thus a missing wait, commit or barrier shows up, because a thread
-//              reads a stage before it has arrived, or overwrites one that others still read
+//   cp.async   arrives immediately or when its thread waits for its group, as VGPU_SEED decides
+//              for each copy. Thus a missing wait, commit or barrier shows up: a thread reads a
+//              stage that has not arrived, or overwrites a stage that another thread still reads
 #pragma once
 
 #include <cstdint>
@@ -29,9 +29,8 @@ void copy_async(void* to, const void* from, unsigned bytes, const Source& where)
 void commit_copies();                       // cp.async.commit_group
 void wait_for_copies(unsigned may_remain);  // cp.async.wait_group for all but may_remain groups
 
-// All 32 lanes of the warp meet, and the last one calls together(pointers), where pointers[l] is
-// lane l's `brought`. `together` runs in Quiet (order.hpp). If a lane is missing, an error is
-// reported.
+// All 32 lanes of the warp meet, and the last to arrive calls together(pointers) in Quiet
+// (order.hpp), where pointers[l] is lane l's `brought`. If a lane is missing, an error is reported.
 using Together = void (*)(void* const* brought);
 void meet_together(Together together, void* brought, const Source& where);
 

@@ -11,8 +11,7 @@
 
 namespace vgpu {
 
-// The source position of a call, as a default argument. It replaces std::source_location, which
-// clang 14 does not have.
+// The source position of a call, as a default argument (clang 14 lacks std::source_location).
 class Source {
  public:
   static constexpr Source current(const char* file = __builtin_FILE(),
@@ -30,7 +29,6 @@ class Source {
   unsigned line_ = 0;
 };
 
-// The part of a thread and of its block that kernels read directly.
 struct ThreadView {
   uint3 index;
 };
@@ -40,11 +38,11 @@ struct BlockView {
   dim3 grid_dim;
   void* dynamic_shared;
 };
-// Null on a thread that runs no kernel. A block never moves to another OS thread, so these may be
-// cached across a switch. If the library is linked into the program, the TLS model is local-exec,
-// because with any other the linker rejects some loads that g++ generates for AVX-512 ("TLS
-// transition failed"). With VGPU_SHARED the variables are in a shared library, which all objects of
-// the process share.
+// current_thread and current_block are null on an OS thread that runs no kernel. A block never
+// moves to another OS thread, so both pointers may be cached across a switch. If the library is
+// linked into the program, the TLS model is local-exec, because with any other model the linker
+// rejects some loads that g++ generates for AVX-512 ("TLS transition failed"). With VGPU_SHARED the
+// variables are in a shared library, which all objects of the process share.
 #ifdef VGPU_SHARED
 #define VGPU_TLS __attribute__((tls_model("initial-exec")))
 #else
@@ -74,8 +72,8 @@ void nanosleep(unsigned ns, const Source& where);
 #define gridDim (::vgpu::current_block->grid_dim)
 inline constexpr int warpSize = 32;
 
-// All threads of the block must meet here. A thread that has left, or that waits at another line,
-// never arrives, and the kernel is reported. Orders memory within the block.
+// All threads of the block must meet here. If a thread has left or waits at another line, the
+// kernel is reported. Orders memory within the block.
 inline void __syncthreads(vgpu::Source where = vgpu::Source::current()) {
   vgpu::barrier(vgpu::Combine::none, false, where);
 }

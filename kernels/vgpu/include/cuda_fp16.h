@@ -17,7 +17,6 @@ using half = __half;
 inline __half __float2half(float f) { return {f}; }
 inline __half __float2half_rn(float f) { return {f}; }
 inline __half __double2half(double d) { return {d}; }
-// Every integer that f16 can hold is exact in double, and all others round to the same value.
 inline __half __ull2half_rn(unsigned long long u) { return {static_cast<double>(u)}; }
 inline float __half2float(__half h) { return h; }
 VGPU_FLOAT16_FUNCTIONS(__half)

@@ -1,5 +1,5 @@
-// <cuda_runtime.h> of the emulator: the part of the CUDA runtime API that ringsmith uses, on the
-// CPU. A call that is not declared here does not compile, which is better than a wrong call.
+// The part of the CUDA runtime API that ringsmith uses, on the CPU. A call that is not declared
+// here does not compile.
 #pragma once
 
 #include "kernels/vgpu/api/atomics.hpp"

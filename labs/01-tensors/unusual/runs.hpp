@@ -1,7 +1,6 @@
 // Unusual and correct: a tensor is a list of (size, stride) pairs. empty() makes a tensor that owns
-// the storage; a view holds its parent, and through its parents that tensor. Elements are visited
-// by recursion, copies go through a vector, and view and reshape first join contiguous dimensions
-// into runs.
+// the storage; a view holds its parent. Elements are visited by recursion, copies go through a
+// vector, and view and reshape first join contiguous dimensions into runs.
 #pragma once
 
 #include <functional>
@@ -170,8 +169,8 @@ class Tensor {
     t.first_ = first;
     return t;
   }
-  // Returns the dimensions of more than one element. A dimension that continues the one before it
-  // is joined with it.
+  // Returns the dimensions whose size is not 1. A dimension that continues the one before it is
+  // joined with it.
   std::vector<Dim> runs() const {
     std::vector<Dim> all;
     for (const Dim& d : dims_) {
@@ -183,8 +182,8 @@ class Tensor {
     }
     return all;
   }
-  // Cuts the runs into these sizes, from the back. Returns nothing if the sizes do not divide the
-  // runs.
+  // Cuts the runs into these sizes, from the back. Returns nullopt if a size does not divide its
+  // run.
   std::optional<std::vector<Dim>> cut(const Shape& wanted) const {
     std::vector<Dim> dims = dims_of(wanted, row_major(wanted)), left = runs();
     if (numel() == 0) return dims;

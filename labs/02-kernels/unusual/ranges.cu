@@ -1,7 +1,7 @@
-// Unusual and correct: every thread of axpy processes one consecutive range instead of every T-th
-// element. In row_reduce, one thread reduces a row by reading the partial results of all others.
-// matmul alternates between two pairs of tiles, so it needs only one barrier per pair. In sgd, the
-// thread that finds fewer than four elements left processes them one by one.
+// Unusual and correct: every thread of axpy processes one consecutive range. In row_reduce, one
+// thread reduces a row from the partial results of all others. matmul alternates between two pairs
+// of tiles, so it needs only one barrier per pair. In sgd, the thread that finds fewer than four
+// elements left processes them one by one.
 #pragma once
 
 #include <cmath>
@@ -48,7 +48,7 @@ __global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<floa
 constexpr int kTile = 16;
 
 inline dim3 matmul_grid(std::int64_t m, std::int64_t n) {
-  // There may be one more block than needed in each direction; its threads have nothing to do.
+  // There may be one idle block too many in each direction.
   return {unsigned(n / kTile + 1), unsigned(m / kTile + 1)};
 }
 

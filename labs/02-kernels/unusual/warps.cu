@@ -59,7 +59,7 @@ __global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<floa
 
 constexpr int kTile = 16;
 
-// One block per row of tiles; it computes the tiles of its row one after another.
+// One block per row of tiles.
 inline dim3 matmul_grid(std::int64_t m, std::int64_t) { return {1, unsigned((m + 15) / 16)}; }
 
 __global__ void matmul(std::int64_t m, std::int64_t n, std::int64_t k, kit::Loads<float> a,

@@ -1,6 +1,6 @@
-// Unusual and correct: backward counts no contributions. Nodes are numbered at creation, and a node
-// is younger than all its inputs. Therefore, in a walk from the youngest to the oldest, every node
-// is complete at its turn. Leaves are the exception: a leaf's turn follows its oldest user's.
+// Unusual and correct: backward counts no contributions. Nodes are numbered at creation, so a node
+// is younger than all its inputs, and in a walk from the youngest to the oldest, every node is
+// complete at its turn. A leaf's turn follows its oldest user's.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class Variable {
   Variable(const Variable&) = delete;
   Variable& operator=(const Variable&) = delete;
   ~Variable() {
-    // The outermost destructor collects everything that the nested ones release.
+    // The outermost destructor collects everything that nested ones release.
     static thread_local std::vector<std::shared_ptr<Variable>>* bin = nullptr;
     std::vector<std::shared_ptr<Variable>> own;
     const bool outermost = bin == nullptr;

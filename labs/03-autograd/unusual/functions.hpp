@@ -109,7 +109,7 @@ inline Var make(Values value, const std::vector<Var>& inputs,
 using Rule =
     std::function<Values(const std::vector<Var>& inputs, std::size_t input, const Values& grad)>;
 
-// A rule gets the inputs' values in variables without edges, because it must not hold the graph.
+// A rule gets the inputs' values in variables without edges, so that it does not hold the graph.
 inline Var record(Values value, const std::vector<Var>& inputs, const Rule& rule) {
   std::vector<Var> bare(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) bare[i].state->value = inputs[i].state->value;

@@ -1,5 +1,5 @@
-// Unusual and correct: messages, bytes moved and bytes added are counted first, as whole numbers,
-// and priced last, by one function for all three algorithms.
+// Unusual and correct: one function counts messages, bytes moved and bytes added, as whole numbers,
+// for all three algorithms; another one prices them.
 #pragma once
 
 #include <array>

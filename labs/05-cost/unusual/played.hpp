@@ -1,5 +1,5 @@
-// Unusual and correct: no closed formulas for the algorithms. Every algorithm is played round by
-// round, with one clock per rank for the ring, and the crossover is found by bisection.
+// Unusual and correct: every algorithm is played round by round, with one clock per rank for the
+// ring, and the crossover is found by bisection.
 #pragma once
 
 #include <algorithm>
@@ -96,7 +96,7 @@ inline double least_time(const Machine& m, const Job& job) {
   return journeys / job.world * double(job.element) * m.beta;
 }
 
-// Computes weighted means first, then divides once: textbook regression with weights 1 / t^2.
+// Linear regression from weighted means, with weights 1 / t^2.
 inline Machine fit(std::span<const Sample> samples) {
   double weight = 0, bytes = 0, seconds = 0;
   const auto w = [](const Sample& s) { return 1 / (s.seconds * s.seconds); };

@@ -1,5 +1,5 @@
-// Unusual and correct: the ring runs in the other direction (every rank sends to its left), and
-// all_reduce follows one table of 2 (world - 1) steps instead of calling the other two functions.
+// Unusual and correct: the ring runs in the other direction (every rank sends to its left), and one
+// loop runs the 2 (world - 1) steps of all_reduce.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// Unusual and correct: no exchange at all. Even ranks send first, odd ranks receive first. With an
-// odd number of ranks, the last rank and rank 0 are even neighbours, but they do not deadlock: rank
-// 0 receives as soon as the odd rank 1 has taken its message.
+// Unusual and correct: no exchange. Even ranks send first, odd ranks receive first. With an odd
+// number of ranks, the last rank and rank 0 are neighbours and both even, but they do not deadlock:
+// rank 0 receives as soon as rank 1 has taken its message.
 #pragma once
 
 #include <algorithm>

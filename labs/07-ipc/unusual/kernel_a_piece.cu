@@ -1,6 +1,6 @@
 // Unusual and correct: one kernel per piece, in order on the stream; flags are stored relaxed after
-// fences and loaded relaxed before them; every thread polls by itself; whole messages are moved
-// from the slot to registers before anything is sent.
+// fences and loaded relaxed before them; every thread polls; whole messages are moved from the slot
+// to registers before anything is sent.
 #pragma once
 
 #include <cuda.h>

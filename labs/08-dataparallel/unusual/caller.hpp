@@ -15,7 +15,6 @@
 
 namespace lab08 {
 
-// Rows [first, first + count) of a batch.
 struct Part {
   std::size_t first = 0;
   std::size_t count = 0;
@@ -73,8 +72,6 @@ inline kit::Buffer gather(kit::Devices& devices, const std::vector<kit::Buffer>&
 
 class DataParallel {
  public:
-  // parameters are on the root; the optimizer writes to them between a backward and the next
-  // forward. devices, model and parameters outlive this object.
   DataParallel(kit::Devices& devices, kit::DeviceModel& model,
                const std::vector<kit::Buffer>& parameters)
       : devices_(devices), model_(model), parameters_(parameters) {}

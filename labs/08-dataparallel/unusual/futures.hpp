@@ -1,5 +1,5 @@
-// Unusual and correct: std::async and futures, which carry exceptions by themselves; replica 0's
-// input is copied last; gradients are added into replica 0's, one replica at a time.
+// Unusual and correct: std::async and futures, which carry exceptions; replica 0's input is copied
+// last; gradients are added into replica 0's, one replica at a time.
 #pragma once
 
 #include <cstddef>

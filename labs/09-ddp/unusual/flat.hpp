@@ -1,6 +1,6 @@
-// Unusual and correct: one flat array holds all gradients, and buckets are ranges of it. Whether a
-// bucket may start is checked again each time instead of counted. The sum is divided afterwards,
-// and the flags (which parameters had a gradient) follow the gradients in the last bucket.
+// Unusual and correct: one flat array holds all gradients, and buckets are ranges of it. There are
+// no counts: go() checks anew which buckets may start. The division follows the sum. The flags
+// (which parameters had a gradient) follow the gradients in the last bucket.
 #pragma once
 
 #include <cstddef>

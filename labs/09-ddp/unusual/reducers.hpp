@@ -1,6 +1,6 @@
 // Unusual and correct: each bucket is a separate object that knows its successor and passes the
-// turn to it. Gradients are multiplied by 1/N instead of divided. The flags are awaited first, and
-// then the buckets from the last to the first.
+// turn to it. Gradients are multiplied by 1/N instead of divided. The wait for the flags comes
+// first, followed by the waits for the buckets from the last to the first.
 #pragma once
 
 #include <algorithm>

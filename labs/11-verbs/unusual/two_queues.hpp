@@ -162,8 +162,8 @@ class Endpoint {
     ibv_recv_wr* refused = nullptr;
     if (count > 0) must_be_0(ibv_post_recv(pair_.get(), chain.data(), &refused), "ibv_post_recv");
   }
-  // A half is `half` requests, of which the last is signalled. At most one half is pending while
-  // the other is being filled. (An odd entry, or a half cut short by flush, does no harm.)
+  // A half is `half` requests, or fewer if flush ends it; the last one is signalled. At most one
+  // half is pending while the other is being filled.
   void post(ibv_send_wr& work, bool signalled) {
     while (halves_.size() > 1 ||
            (!halves_.empty() && in_half_ == 0 && halves_.front() + half() > limits_.sends))
@@ -206,8 +206,7 @@ class Endpoint {
     }
     if (error_.empty() && receive_error_.empty()) replace(used);
   }
-  // After an error only flushed requests complete; the device flushes them all together, so a few
-  // more polls find the rest.
+  // After an error the device flushes all requests together, so a few more polls find the rest.
   void complain() {
     if (error_.empty() && receive_error_.empty()) return;
     for (int i = 0; i < 3; ++i) collect();

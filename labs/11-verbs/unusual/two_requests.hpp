@@ -172,8 +172,8 @@ class Endpoint {
     while (puts_ > 0 && wrong_.empty()) look();
     tell();
   }
-  // The first failed request and all after it complete; requests before it may have been done
-  // without a completion. Polls until no further failure is found.
+  // The first failed request and all after it complete; those before it may complete silently.
+  // Polls until no further failure is found.
   void tell() {
     if (wrong_.empty()) return;
     for (int before = -1; before != failed_;) {

@@ -1,6 +1,6 @@
-// Unusual but correct: a credit carries the total number of messages received, modulo 2^16, so one
-// credit may stand for several. Bit 0 of a value distinguishes credits from message lengths. The
-// ring is a precomputed list of pieces, walked by two cursors.
+// Unusual and correct: a credit carries the total number of messages received, modulo 2^16, so one
+// credit may stand for several. Bit 0 of a value distinguishes credits from lengths. The ring is a
+// precomputed list of pieces, walked by two cursors.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,6 @@ class Channel {
   [[nodiscard]] std::size_t slot_bytes() const { return slots_.bytes; }
 
   [[nodiscard]] bool try_send(std::span<const std::byte> message) {
-    // Polls only when it has to.
     if (under_way() >= slots_.count) hear();
     if (under_way() >= slots_.count) return false;
     const std::size_t place = (next_out_++ % std::size_t(slots_.count)) * slots_.bytes;
@@ -47,8 +46,7 @@ class Channel {
     const std::size_t place = (next_in_++ % std::size_t(slots_.count)) * slots_.bytes;
     for (std::size_t i = 0; i < length; ++i) message[i] = inbox_[place + i];
     received_ = std::uint16_t(received_ + 1);
-    // Several messages share one credit, but a credit is due once half of the slots are
-    // unacknowledged.
+    // A credit is due once half of the slots are unacknowledged.
     const int unsaid = std::uint16_t(received_ - said_);
     if (unsaid * 2 >= slots_.count) {
       end_.put(0, 0, 0, std::uint32_t(received_) << 1 | 1);

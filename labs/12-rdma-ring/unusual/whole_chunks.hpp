@@ -1,6 +1,6 @@
-// Unusual but correct: free slots are a list of numbers, and a message's value names its slot, so
+// Unusual and correct: free slots are a list of numbers, and a message's value names its slot, so
 // slots may be used in any order. A credit returns the number. A step is received into a buffer as
-// long as a chunk, and is added when all of it has arrived.
+// long as a chunk, and is added or copied when all of it has arrived.
 #pragma once
 
 #include <algorithm>

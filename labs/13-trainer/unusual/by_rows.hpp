@@ -1,5 +1,5 @@
-// Unusual but correct: rows and columns are separate tensors; the bias and the selection of the
-// target are operations too; the root sends to each rank itself; batches are cut by hand, without a
+// Unusual and correct: rows and columns are separate tensors; the bias and the selection of the
+// target are operations too; the root sends to each rank; batches are cut by hand, without a
 // loader; a checkpoint begins with the optimizer's state; the loss is summed while the optimizer
 // steps.
 #pragma once

@@ -1,6 +1,6 @@
-// Unusual but correct: a trainer object with a method for each part; one flat list of numbers is
-// both saved and loaded; broadcasts go around to the left; all batches of an epoch are cut in
-// advance; a gradient is copied for every use.
+// Unusual and correct: a trainer object with a method for each part; the bias is one more column of
+// the weight; broadcasts go around to the left; one loader gets all samples that are left of an
+// epoch.
 #pragma once
 
 #include LAB01_TENSOR
@@ -77,7 +77,7 @@ inline Tensor matmul(const Tensor& a, const Tensor& b) {
 inline Var linear(const Var& x, const Var& weight, const Var& bias, std::int64_t rows) {
   const auto outs = std::int64_t(lab03::value(bias).size());
   const auto ins = std::int64_t(lab03::value(x).size()) / rows;
-  // The bias is one more column of the weight, for an input that is always 1.
+  // The last column of the weight is the bias, for an input that is always 1.
   Tensor wide = Tensor::empty({outs, ins + 1}), ones = Tensor::empty({rows, ins + 1});
   ones.select(1, ins).fill_(1);
   ones.slice(1, 0, ins).copy_(tensor_of(lab03::value(x), {rows, ins}));

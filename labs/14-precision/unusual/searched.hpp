@@ -1,5 +1,5 @@
-// Unusual but correct: no bit tricks. Each code is decoded by its formula, and to_f16 and to_bf16
-// search the codes for the nearest number by bisection, in double.
+// Unusual and correct: each code is decoded by its formula, and to_f16 and to_bf16 search the codes
+// for the nearest number by bisection, in double.
 #pragma once
 
 #include <bit>
@@ -14,7 +14,8 @@ struct Layout {
 };
 inline constexpr Layout kBf16{7, 127}, kF16{10, 15};
 
-// Gives the code of infinity a value: the one that would follow the largest finite number.
+// Returns the magnitude of a code. The code of infinity gets the value that would follow the
+// largest finite number.
 inline double magnitude_of(Layout layout, int code) {
   const int field = code >> layout.fraction, rest = code & ((1 << layout.fraction) - 1);
   const int lead = field > 0 ? 1 << layout.fraction : 0;

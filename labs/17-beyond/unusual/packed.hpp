@@ -1,4 +1,4 @@
-// Unusual but correct: lab 17, part 1, with keys instead of comparisons, and one message of pairs.
+// Unusual and correct: top-k by keys instead of comparisons, and one message of pairs.
 #pragma once
 
 #include <algorithm>
@@ -62,9 +62,8 @@ inline void bf16_hook(Group& group, const Bucket& bucket) {
   for (std::size_t i = 0; i < codes.size(); ++i) bucket.data[i] = float_of(codes[i]);
 }
 
-// All NaNs are made equal. Then the bits of the magnitudes sort like the magnitudes, with NaN above
-// all numbers. The low bits hold the inverted place, so there are no ties, and the k largest keys
-// are the selection.
+// All NaNs are made equal, so the bits of the magnitudes sort like the magnitudes, with NaN above
+// all numbers. The low bits hold the inverted place, so there are no ties.
 inline std::vector<std::uint32_t> top_k(std::span<const float> values, std::size_t k) {
   std::vector<std::uint64_t> keys;
   keys.reserve(values.size());

@@ -1,6 +1,6 @@
-// Unusual but correct: the queue is a multimap (which keeps equal keys in order), the timeline is
-// played from one failure to the next, the account walks backwards, and the cluster keeps
-// failures and repairs in two maps.
+// Unusual and correct: the queue is a multimap, which keeps equal keys in order; the timeline is
+// played from one failure to the next; the account walks backwards; the cluster keeps failures and
+// repairs in two maps.
 #pragma once
 
 #include <algorithm>
@@ -51,8 +51,7 @@ inline void check(const Plan& p) {
     throw std::invalid_argument("no such plan");
 }
 
-// Appends the phases from `now` until `stop` and updates `saved`. Returns true if the job is
-// done.
+// Appends the phases from `now` until `stop` and updates `saved`. Returns true if the job is done.
 inline bool play(const Plan& p, Time now, Time stop, Time& saved, bool restart,
                  std::vector<Phase>& out) {
   const auto lasts = [&](Kind kind, Time length) {
@@ -197,7 +196,7 @@ struct Update {
   std::int64_t staleness = 0;
 };
 
-// Sorts all pushes first; then derives the staleness from the rank's previous push.
+// Sorts all pushes first, and derives each staleness from the rank's previous push.
 inline std::vector<Update> asynchronous(std::span<const Time> times, int ranks) {
   std::vector<std::tuple<Time, int, std::size_t>> pushes;
   for (int r = 0; r < ranks; ++r) {

@@ -21,7 +21,7 @@ void together(comm::ProcessGroup& group, const std::function<void()>& body) {
   try {
     body();
   } catch (const CommError&) {
-    throw;  // the group itself is broken, so the ranks cannot agree through it
+    throw;  // the ranks cannot agree through a broken group
   } catch (const Error& e) {
     mine = std::current_exception();
     code[0] = static_cast<std::int32_t>(e.exit_code());
@@ -41,11 +41,11 @@ int run_program(const char* name, const std::function<int()>& body) {
     try {
       return body();
     } catch (const QuietStop& e) {
-      // mpirun ends all ranks as soon as one has failed. If this rank failed first, the rank that
-      // has an error to report might be killed before it has printed it, so this rank waits.
+      // mpirun kills all ranks as soon as one has failed. Wait, so that the rank that reports the
+      // error can print it first.
       if (e.exit_code() != ExitCode::preempted) std::this_thread::sleep_for(kLastWords);
-      // If another rank had reported the error, a launcher would have ended this rank by now.
-      // Without a launcher this rank may be the only one that knows of the error.
+      // A launcher would have ended this rank by now. Without one, this rank may be the only one
+      // that knows of the error.
       if (!e.unsaid().empty()) throw UsageError(e.unsaid());
       return static_cast<int>(e.exit_code());
     }

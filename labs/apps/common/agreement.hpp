@@ -1,13 +1,13 @@
-// Stops all ranks of a job together. When one rank finds a bad file, the other ranks must not wait
-// for it in a collective until a deadline, and an error that all ranks see must be printed only
-// once. A bad loss is handled the same way:
+// Stops all ranks of a job together, so that no rank waits in a collective for a rank that has
+// found a bad file, and an error that all ranks see is printed only once. A bad loss is handled the
+// same way:
 //
 //   rank 0: 2.31 --.
 //   rank 1: 2.29 ---+--> all_gather --> every rank has all losses, computes the mean in rank order
 //   rank 2: nan  --'                    and sees that rank 2 has NaN
 //
-// A mean alone (an all-reduce) would only say that some rank has NaN. The exchange starts before
-// backward and is awaited after it, so that it overlaps with backward.
+// A mean alone (an all-reduce) would not tell which rank has NaN. On the CPU, the exchange starts
+// before backward and is awaited after it, so the two overlap.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 namespace ringsmith::apps {
 
 // Ends the program silently with the exit code of the rank that reports the error. unsaid: this
-// rank's own error. It is printed only if no launcher ends this rank first.
+// rank's own error, printed only if no launcher ends this rank first.
 class QuietStop : public Error {
  public:
   explicit QuietStop(ExitCode code, std::string unsaid = {})
@@ -36,28 +36,28 @@ class QuietStop : public Error {
 };
 
 // Collective. Runs body on every rank. If body throws an Error on some ranks, the lowest of them
-// rethrows its Error, and all other ranks throw QuietStop. A CommError is rethrown immediately on
-// its rank, because the ranks can no longer agree through the group.
+// rethrows it, and all other ranks throw QuietStop. A CommError is rethrown immediately, because
+// the ranks can no longer agree through the group.
 void together(comm::ProcessGroup& group, const std::function<void()>& body);
 
-// Runs all of main(). Like run_main() in runtime/base/error.hpp, but also handles QuietStop.
+// Like run_main() in runtime/base/error.hpp, but also handles QuietStop.
 int run_program(const char* name, const std::function<int()>& body);
 
 class LossExchange {
  public:
   explicit LossExchange(comm::ProcessGroup& group);
-  ~LossExchange();  // waits for the exchange in flight, because it writes into this object
+  ~LossExchange();  // waits for the exchange in flight, which writes into this object
   LossExchange(const LossExchange&) = delete;
   LossExchange& operator=(const LossExchange&) = delete;
 
-  // This rank's request to all ranks. preempt: save a checkpoint and end (StopRequest); stop: end
-  // now, because of an error on this rank.
+  // preempt: save a checkpoint and end (StopRequest); stop: end now, because of an error on this
+  // rank.
   enum class Wish : std::uint8_t { none, preempt, stop };
   void begin(double loss, Wish wish = Wish::none);
   // Returns the mean over the ranks. If any loss is not finite, every rank throws: rank 0 an Error
   // that names the step and the rank, the others QuietStop.
   double finish(std::int64_t step);
-  // Returns the strongest wish of any rank in the last exchange.
+  // The strongest wish of any rank in the last exchange.
   [[nodiscard]] Wish wish() const { return wish_; }
 
  private:
@@ -67,15 +67,13 @@ class LossExchange {
   comm::WorkPtr work_;
 };
 
-// Collective. gather_rows() returns the vectors of all ranks in rank order; sum_over_ranks()
-// returns their element-wise sum. All vectors must have the same length. Meant for a few numbers of
-// a report, not for measured code.
+// Collective. Return the vectors of all ranks in rank order, and their element-wise sum. All
+// vectors must have the same length. Meant for a few numbers of a report, not for measured code.
 [[nodiscard]] std::vector<std::vector<double>> gather_rows(comm::ProcessGroup& group,
                                                            const std::vector<double>& values);
 [[nodiscard]] std::vector<double> sum_over_ranks(comm::ProcessGroup& group,
                                                  const std::vector<double>& values);
-// Returns the median (of an even number of values, the mean of the middle two), or 0 if there are
-// no values.
+// Returns the median (for an even count, the mean of the middle two), or 0 if there are no values.
 [[nodiscard]] double median(std::vector<double> values);
 
 }  // namespace ringsmith::apps

@@ -25,7 +25,6 @@ namespace ringsmith::apps {
 std::optional<double> read_real(const std::string& text) {
   double value = 0;
   const char* const end = text.data() + text.size();
-  // Accepts decimal numbers only, so it rejects "0x10".
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || stop != end || !std::isfinite(value)) return {};
   return value;
@@ -44,9 +43,8 @@ std::optional<long long> read_whole(const std::string& text) {
 
 namespace {
 
-constexpr std::size_t kColumn = 26;  // column in which an option's description begins
+constexpr std::size_t kColumn = 26;
 
-// Formats the help text itself, because CLI11's format differs between versions.
 class PlainHelp : public CLI::Formatter {
  public:
   std::string make_help(const CLI::App* app, std::string name,
@@ -92,7 +90,7 @@ class PlainHelp : public CLI::Formatter {
   }
 };
 
-// read: parses a number, or returns nothing. what: the accepted values, e.g. "a number above 0".
+// what: the accepted values, e.g. "a number above 0".
 template <class Read, class Fits>
 Check must_be(Read read, Fits fits, const std::string& what) {
   return [=](const std::string& text) {
@@ -134,8 +132,8 @@ const char* type_of() {
     return std::is_signed_v<T> ? "INT" : "UINT";
 }
 
-// Returns the smallest number of insertions, removals and changes of single characters and of swaps
-// of adjacent characters that turn a into b.
+// Returns the smallest number of edits that turn a into b. An edit inserts, removes or changes a
+// character, or swaps two adjacent characters.
 std::size_t edits_between(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i)
@@ -210,8 +208,8 @@ struct CommandLine::Impl {
   comm::Settings* compared = nullptr;
   std::span<const char* const> may_differ;
 
-  // take: stores the words as the value, and names the option in its errors. show: returns the
-  // value as text.
+  // take: stores the words as the value, and names the option in its errors. show: formats the
+  // value.
   template <class Take, class Show>
   Option* add(const std::string& names, const std::string& meaning, const char* type,
               const std::string& otherwise, int most, const Take& take, const Show& show) {
@@ -256,7 +254,7 @@ struct CommandLine::Impl {
     return app.get_option_no_throw(cluster ? word.substr(0, 2) : before_equals(word));
   }
 
-  // Returns the first word that looks like an option but is unknown. Skips the values of options.
+  // The first word that looks like an option but is unknown. Skips the values of options.
   [[nodiscard]] std::optional<std::string> first_unknown(int argc, const char* const* argv) const {
     for (int i = 1; i < argc; ++i) {
       const std::string word = argv[i];
@@ -270,15 +268,13 @@ struct CommandLine::Impl {
     return {};
   }
 
-  // Returns the reason for the first refused option on the command line, or nothing if there is
-  // none.
+  // The reason for the first refused option that was given, if any.
   [[nodiscard]] std::optional<std::string> refusal() const {
     for (const auto& [option, why] : refused)
       if (option->count() > 0) return why + "; " + where_listed();
     return {};
   }
 
-  // Returns the error message for e, the exception that CLI11 has thrown.
   [[nodiscard]] std::string complaint(const CLI::ParseError& e, int argc,
                                       const char* const* argv) const {
     if (const auto why = refusal()) return *why;
@@ -305,8 +301,8 @@ struct CommandLine::Impl {
            where_listed();
   }
 
-  // Returns the known option nearest to word, or an empty string if none is close. Two options of
-  // which one is a prefix of the other, such as --step and --steps, are always close.
+  // Empty if no option is close. --step and --steps are always close, because one is a prefix of
+  // the other.
   [[nodiscard]] std::string nearest(const std::string& word) const {
     std::string best;
     std::size_t fewest = word.size() / 3 + 1;
@@ -478,8 +474,8 @@ Check existing_folder() {
   };
 }
 
-// Instantiates add_option() for every type in use. The linker reports any other type as an
-// undefined reference; add the type here.
+// Instantiates add_option() for every type in use. For any other type the linker reports an
+// undefined reference; add that type here.
 #define RINGSMITH_OPTION_OF(...) \
   template Option* CommandLine::add_option(const std::string&, __VA_ARGS__&, const std::string&)
 RINGSMITH_OPTION_OF(std::string);

@@ -1,10 +1,10 @@
-// Parses a program's command line: options, --help and --version. Every mistake is reported in one
-// line and ends the program with exit code 6.
+// Parses a program's command line. Every mistake is reported in one line and ends the program with
+// exit code 6.
 //
-// CLI11 does the parsing. Its header has 10,000 lines, so only command_line.cpp includes it.
-// Differences from CLI11: help has two columns, wrapped words, defaults in brackets, and no line
-// wider than 80 columns; numbers are decimal (CLI11 reads 010 as eight and accepts NaN); messages
-// describe a bound in words; the message for an unknown option proposes the nearest known one.
+// CLI11 does the parsing; only command_line.cpp includes its 10,000 lines. This class differs from
+// CLI11 in three ways. The help has two columns of wrapped text. Messages describe a bound in words
+// and propose the nearest known option. Numbers are decimal; CLI11 reads 010 as eight, and accepts
+// NaN.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +23,9 @@ class Option;
 
 namespace ringsmith::apps {
 
-// The ranks that print an error. All ranks of a job see the same arguments, so rank 0 prints the
-// error first, and then the launcher ends the other ranks. Without a launcher, the other ranks
-// print it as well (QuietStop).
+// The ranks that print an error. All ranks see the same arguments, so only rank 0 prints the error,
+// and the launcher ends the other ranks. Without a launcher, the other ranks print the error as
+// well (QuietStop).
 enum class Speaker { first_rank, everybody };
 
 // Returns an empty string if the argument is valid, or else the error: "'x' is not a whole number
@@ -38,8 +38,8 @@ class Option {
   Option* check(Check check);
   Option* required();
   Option* excludes(Option* other);
-  Option* environment(const std::string& variable);  // an alternative source of the value
-  // The default as --help shows it; if empty, --help shows none.
+  Option* environment(const std::string& variable);
+  // The default as --help shows it; empty: none.
   Option* default_text(const std::string& text);
   // For a list: takes at most this many values, which may also be separated by commas.
   Option* separated_by_commas(int most);
@@ -52,42 +52,38 @@ class Option {
 
 class CommandLine {
  public:
-  // --help and --version are predefined.
   CommandLine(const std::string& description, const std::string& program);
   ~CommandLine();
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
   // names: "-n,--steps", or "folder" for a positional argument. The initial value is the default.
-  // If the option is repeated, the last value wins, except for a vector, which takes all. T is
-  // std::string, a number, or a vector of these.
+  // The last value wins, but a vector takes all. T is std::string, a number, or a vector of these.
   template <class T>
   Option* add_option(const std::string& names, T& value, const std::string& meaning);
   Option* add_flag(const std::string& names, bool& value, const std::string& meaning);
-  // Adds an option that --help does not show and that parse() rejects, with `why` in the message.
+  // parse() rejects these options with `why` in the message; --help does not show them.
   void refuse(const std::string& names, const std::string& why);
 
-  void group(const std::string& heading);  // heading of the options that are added after this call
+  void group(const std::string& heading);
   void footer(const std::string& text);
-  // Stops parsing at the first word that is not an option. rest() returns this word and all words
-  // after it.
+  // Stops parsing at the first word that is not an option; rest() begins with it.
   void leave_the_rest();
 
-  // Makes parse() fill `settings` with the program's name and the final value of every option, so
-  // that the ranks of a job can compare them. Leaves out the options in may_differ, whose help says
-  // so. An option without a default has the value "not given" unless it was given.
+  // Makes parse() fill `settings` with the program's name and the final value of every option ("not
+  // given" if it has neither a value nor a default), so that the ranks can compare them. Leaves out
+  // the options in may_differ and says so in their help.
   void compare(comm::Settings& settings, std::span<const char* const> may_differ);
 
   // Returns false if --help or --version was requested and has been printed. If the arguments are
-  // wrong, throws UsageError with a one-line message, or QuietStop on a rank that does not print
-  // errors.
+  // wrong, throws UsageError with a one-line message, or QuietStop on a rank that prints no errors.
   [[nodiscard]] bool parse(int argc, const char* const* argv,
                            Speaker speaker = Speaker::first_rank);
 
   [[nodiscard]] bool given(const std::string& option) const;
   [[nodiscard]] bool takes_value(const std::string& option) const;
   [[nodiscard]] std::vector<std::string> rest() const;
-  // Returns "--stepz: unknown option; did you mean --steps? train_gpt --help lists the options".
+  // "--stepz: unknown option; did you mean --steps? train_gpt --help lists the options"
   [[nodiscard]] std::string unknown(const std::string& option) const;
 
  private:
@@ -95,8 +91,8 @@ class CommandLine {
   std::unique_ptr<Impl> impl_;
 };
 
-// Parses "64", "1K", "4M", "1G" (powers of two) to bytes. Throws UsageError naming the option if
-// the text is not a size.
+// Parses "64", "1K", "4M" or "1G" (powers of two), and returns the number of bytes. Throws
+// UsageError naming the option.
 [[nodiscard]] std::size_t parse_size(const std::string& option, const std::string& text);
 
 // Parse the whole text as a decimal number. Return nothing for NaN, infinities and 0x10;
@@ -107,8 +103,7 @@ class CommandLine {
 constexpr long long kMostWhole = 2'147'483'647;  // the largest int
 constexpr double kMostSeconds = 1e6;             // 11 days; a longer timeout is a mistake
 
-// Return checks for a decimal integer, a number, a number above 0, and a timeout in seconds (at
-// least one millisecond, the resolution of the timeouts).
+// seconds(): a timeout of at least one millisecond, the resolution of the timeouts.
 [[nodiscard]] Check whole(long long least, long long most = kMostWhole);
 [[nodiscard]] Check real(double least, double most);
 [[nodiscard]] Check above_zero(double most);

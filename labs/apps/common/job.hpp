@@ -1,5 +1,5 @@
-// The options that all programs with a process group share, and their text in --help: how the ranks
-// are started, find each other and choose their devices.
+// The options of all programs with a process group: how the ranks are started, find each other and
+// choose their devices.
 #pragma once
 
 #include <array>
@@ -26,13 +26,12 @@ struct JobOptions {
   int ranks_per_node = 0;
   std::string flight_dir;
   double timeout = 30;  // seconds; each program adds this option itself
-  // The program's settings, which the bootstrap compares across the ranks: every option except
-  // those in kMayDiffer.
+  // Compared across the ranks by the bootstrap: every option except those in kMayDiffer.
   comm::Settings settings;
 };
 
 // The options that may differ between ranks. For input files, the ranks compare the contents
-// instead of the paths.
+// instead.
 inline constexpr std::array kMayDiffer{
     "--bootstrap",   "--interface", "--device",   "--workers",      // placement
     "--data",        "--images",    "--labels",   "--test-images",  // inputs
@@ -40,7 +39,7 @@ inline constexpr std::array kMayDiffer{
     "--flight-dir",  "--json-file", "--progress", "--json"};  // outputs
 
 // Adds --bootstrap, --transport, --interface, --sockets and --checksum, whose defaults are the
-// values in o. Also makes the bootstrap compare the program's options across the ranks.
+// values in o. Also makes parse() fill o.settings.
 void add_meeting_options(CommandLine& app, JobOptions& o);
 // Adds --ranks-per-node and --flight-dir; `otherwise` describes the default of --flight-dir.
 void add_node_options(CommandLine& app, JobOptions& o, const std::string& otherwise);
@@ -48,8 +47,8 @@ void add_node_options(CommandLine& app, JobOptions& o, const std::string& otherw
 [[nodiscard]] comm::GroupOptions group_options(const JobOptions& o);
 
 // Returns the device that --device selects: cpu, cuda:NUMBER, or cuda. With cuda, the ranks of a
-// host (processes or threads) take its devices in turn. Throws UsageError if the name is invalid or
-// the device does not exist.
+// host (processes or threads) take its devices round-robin. Throws UsageError if the name is
+// invalid or the device does not exist.
 [[nodiscard]] Device device_of_rank(const std::string& name, int ranks_per_process = 1,
                                     int thread = 0);
 

@@ -70,9 +70,9 @@ std::optional<double> cpu_quota() {
   return cpu_quota({std::istreambuf_iterator<char>(in), {}}, "/sys/fs/cgroup");
 }
 
-// Lines are "1:cpu,cpuacct:/a/b" in version 1 and "0::/a/b" in version 2; some machines have both.
-// In a container the path may be the one that the host sees, while the container's own group is
-// mounted as the root.
+// A line of `groups` is "1:cpu,cpuacct:/a/b" for control groups of version 1, and "0::/a/b" for
+// version 2; some machines have both. In a container, the path may be the host's, while the
+// container's own group is mounted as the root.
 std::optional<double> cpu_quota(const std::string& groups, const std::string& mounts) {
   std::optional<double> least;
   const auto take = [&](const std::string& quota, double period) {

@@ -1,4 +1,3 @@
-// Text for terminals: word wrapping, and the width of the terminal.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +9,13 @@ namespace ringsmith::apps {
 
 constexpr std::size_t kPageWidth = 80;
 
-// Wraps the words of text into lines of at most `width` columns, without a newline at the end. The
-// first line begins with head; if head is empty, the caller has already written the first `indent`
-// columns. All other lines are indented by `indent` blanks.
+// Wraps text into lines of at most `width` columns, without a newline at the end. The first line
+// begins with head; if head is empty, the caller has already written the first `indent` columns.
+// Later lines are indented by `indent` blanks.
 [[nodiscard]] std::string wrapped(const std::string& text, std::size_t indent,
                                   std::size_t width = kPageWidth, const std::string& head = {});
 
-// Returns the width, in columns, of the terminal to which `file` is connected, or `fallback`
-// without a terminal.
+// Returns the width of the terminal to which `file` is connected, in columns, or `fallback`.
 [[nodiscard]] std::size_t terminal_width(std::size_t fallback, int file = STDOUT_FILENO);
 
 }  // namespace ringsmith::apps

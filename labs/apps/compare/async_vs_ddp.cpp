@@ -1,10 +1,9 @@
-// async_vs_ddp: the same training with DDP and with a parameter server, on the same ranks.
+// async_vs_ddp: the same training run with DDP and with a parameter server, on the same ranks.
 //
 //   DDP                every update is the mean of all ranks' gradients; all wait for the slowest
 //   parameter server   every gradient is an update; no rank waits for another, gradients are stale
 //
-// Both process the same number of samples. One rank can be slowed down, the case for which
-// asynchronous training exists.
+// Both process the same number of samples. One rank can be slowed down.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -47,7 +46,6 @@ struct Result {
   double loss = 0, accuracy = 0;
 };
 
-// Everything that both training runs share: data, model, the slow rank, the clock.
 class Experiment {
  public:
   Experiment(const std::shared_ptr<comm::ProcessGroup>& group, const Options& o)
@@ -139,8 +137,8 @@ class Experiment {
     evaluate(out, model);
   }
 
-  // Uses rank 0's parameters, because the parameters differ between the ranks after the last pull
-  // from the parameter server.
+  // Evaluates this rank's model. Only rank 0's result is printed: the ranks' parameters differ
+  // after the last pull from the server.
   void evaluate(Result& out, Module& model) const {
     const NoGradGuard no_grad;
     const EvalGuard evaluating(model);
@@ -155,8 +153,7 @@ class Experiment {
     out.accuracy /= static_cast<double>(best.size());
   }
 
-  // Concatenates non-negative vectors of different lengths. Pads each with -1 to the length of the
-  // longest, and drops the padding after the exchange.
+  // Concatenates the ranks' vectors of non-negative numbers, padded with -1 for the exchange.
   [[nodiscard]] std::vector<double> all_of(const std::vector<double>& mine) const {
     double longest = 0;
     for (const auto& row : gather_rows(*group_, {static_cast<double>(mine.size())}))

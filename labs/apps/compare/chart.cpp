@@ -172,7 +172,7 @@ class Plot {
           fmt::format("<path class=\"curve {}{}\" d=\"{}\"/>\n", name_of(curve.role), style, way);
   }
 
-  // Prints each curve's last value next to its end; labels that would overlap are moved down.
+  // Prints each curve's last value next to its end. Moves labels down that would overlap.
   void labels() {
     struct Label {
       const Curve* curve;

@@ -1,6 +1,5 @@
-// Curves over the number of devices, side by side in one SVG. Measurements are solid lines with
-// dots; predictions are dashed lines. Both axes are logarithmic, so power laws are straight lines
-// and constants are horizontal.
+// Curves over the number of devices, side by side in one SVG: measurements solid with dots,
+// predictions dashed. Both axes are logarithmic, so that power laws are straight lines.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +31,6 @@ struct Panel {
 // Formats a value with its unit and at most three digits: "1.5 KiB", "12 ms".
 [[nodiscard]] std::string in_unit(double value, Panel::Unit unit);
 
-// Returns the text, escaped for XML.
 [[nodiscard]] std::string escape_xml(const std::string& text);
 
 [[nodiscard]] std::string render_panels(const std::string& title, const std::string& subtitle,

@@ -15,8 +15,8 @@ namespace {
 
 using Matrix = std::vector<std::vector<double>>;
 
-// Solves the system by Gaussian elimination with pivoting. x holds the right-hand side and receives
-// the solution. Returns false if the terms are linearly dependent.
+// Solves the system by Gaussian elimination with pivoting. x: the right-hand side, then the
+// solution. Returns false if the terms are linearly dependent.
 bool solve(Matrix a, std::vector<double>& x) {
   const std::size_t n = x.size();
   for (std::size_t column = 0; column < n; ++column) {
@@ -45,8 +45,8 @@ double squared_error(const Matrix& terms, const std::vector<double>& constants,
   return sum;
 }
 
-// Fits constants to the chosen terms only, using the normal equations. Returns false if the
-// measurements do not determine them.
+// Fits only the chosen terms, by the normal equations. Returns false if the measurements do not
+// determine them.
 bool fit_chosen(const Matrix& terms, const std::vector<double>& values,
                 const std::vector<std::size_t>& chosen, std::vector<double>& constants) {
   Matrix normal(chosen.size(), std::vector<double>(chosen.size()));
@@ -58,8 +58,8 @@ bool fit_chosen(const Matrix& terms, const std::vector<double>& values,
       for (std::size_t b = 0; b < chosen.size(); ++b)
         normal[a][b] += left * terms[i][chosen[b]] / values[i];
     }
-  // Terms differ widely in size, so scale the diagonal to ones; solve() compares pivots with a
-  // constant.
+  // Scale the diagonal to ones, because solve() compares pivots with a constant, and terms differ
+  // widely in size.
   std::vector<double> scale(chosen.size());
   for (std::size_t a = 0; a < chosen.size(); ++a) {
     if (!(normal[a][a] > 0)) return false;
@@ -82,7 +82,6 @@ double predict(const std::vector<double>& constants, const std::vector<double>& 
   return sum;
 }
 
-// Tries every subset of the terms and returns the best fit without a negative constant.
 std::vector<double> fit_non_negative(const Matrix& terms, const std::vector<double>& values) {
   const std::size_t n = terms.empty() ? 0 : terms[0].size();
   std::vector<double> best(n);
@@ -126,8 +125,8 @@ void continue_with(Curve& curve, const std::function<double(double n)>& value, i
     curve.predicted.push_back({n, value(n)});
 }
 
-// Extends the curve by a fit. The fit need not pass through the last measurement, so the dashed
-// line starts at the fitted value. The fit ignores measurements with fewer than `from` devices.
+// Extends the curve by a fit to the measurements with at least `from` devices. The dashed line
+// starts at the fitted value, which may differ from the last measurement.
 void continue_with_fit(Curve& curve, const Terms& terms, int to, int from = 1) {
   std::vector<std::vector<double>> rows;
   std::vector<double> values;
@@ -164,7 +163,7 @@ Panel memory_panel(const Runs& runs, int to) {
     continue_with_fit(add_measured(panel, name, role, runs, figure), terms, to, 2);
   };
   const Terms constant = [](double) -> std::vector<double> { return {1}; };
-  // On a single device, DataParallel only runs the model. With more, the root holds the inputs,
+  // With one device, DataParallel only runs the model. With more, the root holds the inputs,
   // outputs and losses of all rows.
   add(
       "DataParallel, root", Curve::Role::first,

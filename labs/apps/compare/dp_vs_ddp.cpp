@@ -1,11 +1,10 @@
-// dp_vs_ddp: runs the same training with DataParallel and with DistributedDataParallel, counts the
-// bytes, and draws curves. Both use the same model, batches and devices. The ranks of DDP are
-// threads of this process.
+// dp_vs_ddp: trains the same model on the same batches and devices with DataParallel and with DDP,
+// counts the bytes, and draws curves. The ranks of DDP are threads of this process.
 //
 //   a batch of N * rows    DataParallel    the whole batch goes to the root, which scatters it
 //                          DDP             rank r reads rows [r * rows, (r + 1) * rows) itself
 //
-// The reference is a serial training on the CPU that uses neither.
+// The reference is a serial training run on the CPU that uses neither.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -44,7 +43,7 @@ struct Training {
   std::chrono::milliseconds timeout{120'000};
 };
 
-// Two steps, because the first one allocates, and DDP rebuilds its buckets after it.
+// The first step allocates memory, and DDP rebuilds its buckets in the second.
 constexpr int kWarmup = 2;
 
 using Values = std::vector<std::vector<float>>;
@@ -71,8 +70,7 @@ std::vector<Batch> make_batches(int devices, const Training& o) {
   return out;
 }
 
-// Runs one step of any of the three training runs. All work that it queued is complete when it
-// returns.
+// Returns when all work that the step queued on the devices is complete.
 template <class Forward>
 void step(const Forward& forward, SGD& optimizer, const Batch& batch,
           const std::vector<Device>& devices) {
@@ -150,8 +148,7 @@ Values train_data_parallel(const std::vector<Device>& devices, const std::vector
   return values_of(*model);
 }
 
-// Fills `usage` with this rank's own figures; root_memory holds this rank's memory, whichever rank
-// it is.
+// Fills `usage` with this rank's figures; root_memory is this rank's memory, whichever rank it is.
 Values train_rank(MLP& model, const std::shared_ptr<comm::ProcessGroup>& group, Device device,
                   const std::vector<Batch>& batches, const Training& o, Usage& usage) {
   model.to(device);

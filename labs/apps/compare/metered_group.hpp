@@ -1,9 +1,9 @@
-// A process group that forwards to another one. It counts the bytes that this rank sends and the
+// Forwards to another process group, and counts the bytes that this rank sends and the
 // communication memory that it allocates.
 //
-// The bytes come from this rank's steps in the schedule of each call, regardless of the executor or
-// kernel that performs them. Therefore every call must run the requested schedule, and an
-// all-reduce with Algorithm::automatic throws UsageError.
+// The bytes come from this rank's steps in the schedule of each call, regardless of how they are
+// executed. The schedule must be known, so an all-reduce with Algorithm::automatic throws
+// UsageError.
 #pragma once
 
 #include <algorithm>

@@ -77,8 +77,7 @@ ParameterServer::Answer ParameterServer::update(const Tensor& gradients, const T
   return {updates_, accepted};
 }
 
-// Serves one worker until the budget is used up: receives gradients, and sends the version and the
-// parameters.
+// Serves one worker until the budget is used up.
 void ParameterServer::serve(comm::ProcessGroup& worker) {
   const Tensor gradients = zeros(gradients_.sizes(), gradients_.options());
   const Tensor parameters = zeros(gradients_.sizes(), gradients_.options());

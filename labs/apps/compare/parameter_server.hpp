@@ -6,9 +6,9 @@
 //   rank 2            '--------- g(w0) ---'-> w2                 staleness 1: w1 was made meanwhile
 //
 // A rank pushes its gradients and receives the current parameters. It waits for the server, never
-// for another rank. The price is that a gradient is applied to parameters other than those from
-// which it was computed. Its staleness is the number of updates in between; with W equally fast
-// ranks it is W - 1. Moreover, all gradients and parameters pass through one rank.
+// for another rank. The price: a gradient may be applied to newer parameters than those from which
+// it was computed. The gradient's staleness is the number of updates in between; with W equally
+// fast ranks it is W - 1. Moreover, all gradients and parameters pass through one rank.
 //
 // Dean et al., "Large scale distributed deep networks" (DistBelief), NIPS 2012; Hogwild!, 2011.
 #pragma once
@@ -31,28 +31,28 @@ class ParameterServer {
  public:
   using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(std::vector<Tensor>)>;
 
-  // Collective. Copies rank 0's parameters to all ranks. Parameters and gradients become views into
-  // one block of memory each. Rank 0 serves the other ranks on dedicated threads. budget: total
-  // number of updates that the server accepts, summed over all ranks. f32 only (UsageError). The
-  // group and the model must outlive this object.
+  // Collective. Copies rank 0's parameters to all ranks. The parameters become views into one
+  // block, and the gradients views into another. Rank 0 serves the other ranks on dedicated
+  // threads. budget: number of updates that the server accepts, summed over all ranks. f32 only
+  // (UsageError). The group and the model must outlive this object.
   ParameterServer(comm::ProcessGroup& group, Module& model, const MakeOptimizer& make_optimizer,
                   std::int64_t budget);
   ~ParameterServer();  // joins the threads, whose waits have the group's deadline
   ParameterServer(const ParameterServer&) = delete;
   ParameterServer& operator=(const ParameterServer&) = delete;
 
-  // Pushes this rank's gradients (zeros where undefined), waits for the update, pulls the
-  // parameters and makes .grad undefined. Returns false, without an update, if the budget had
-  // already been used up; then it must not be called again.
+  // Pushes this rank's gradients (zeros where undefined), pulls the parameters after the update,
+  // and makes .grad undefined. Returns false, without an update, if the budget was already used up.
+  // After false, it must not be called again.
   bool push_and_pull();
 
-  // Collective. Blocks until all ranks have been told that the budget is used up; rethrows an error
-  // of a server thread.
+  // Collective. Blocks until all ranks know that the budget is used up. Rethrows an error of a
+  // server thread.
   void finish();
 
-  // Returns the staleness of each of this rank's pushes, in order.
+  // One value for each of this rank's accepted pushes, in order.
   [[nodiscard]] const std::vector<std::int64_t>& staleness() const { return staleness_; }
-  // On rank 0. Return the bytes that the server sent and received, and the time spent on updates.
+  // On rank 0: bytes that the server sent and received, and time spent on updates.
   [[nodiscard]] double bytes() const { return static_cast<double>(bytes_); }
   [[nodiscard]] double busy_seconds() const { return busy_seconds_; }
 
@@ -62,7 +62,7 @@ class ParameterServer {
     bool accepted;
   };
   // Applies the gradients, unless the budget is used up, and copies the current parameters into
-  // `parameters`. Holds the lock while doing so.
+  // `parameters`, both under the lock.
   Answer update(const Tensor& gradients, const Tensor& parameters);
   void serve(comm::ProcessGroup& worker);
   Answer ask_server();

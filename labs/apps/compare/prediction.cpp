@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// Reads values by name from a JSON file. Errors about missing or invalid values name the file.
+// Errors about missing or invalid values name the file.
 class Description {
  public:
   explicit Description(const std::string& name) : file_(find(name)) {

@@ -1,6 +1,5 @@
 // scaling: predicts how fast a model would train on a cluster described in a file, with up to
-// 16,384 GPUs, by default with the ring, the double tree and the hierarchical all-reduce. Nothing
-// is measured: every number comes from the simulator.
+// 16,384 GPUs. Nothing is measured: every number comes from the simulator.
 #include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
@@ -69,7 +68,7 @@ std::string ms(double seconds) {
   return fmt::format("{:.{}f}", seconds * 1e3, seconds < 0.1 ? 2 : seconds < 10 ? 1 : 0);
 }
 
-// Flushes after each row, even into a pipe, because rows for thousands of GPUs take seconds.
+// Flushes each row, even into a pipe, because rows for thousands of GPUs take seconds.
 void print_row(const Options& o, double compute, const Row& row) {
   for (std::size_t a = 0; a < row.steps.size(); ++a) {
     const PredictedStep& step = row.steps[a];
@@ -80,7 +79,6 @@ void print_row(const Options& o, double compute, const Row& row) {
   std::fflush(stdout);
 }
 
-// Simulates each algorithm once, so that errors are reported before anything is printed.
 void require_algorithms(const Options& o, const comm::Topology& topology) {
   require(o.algorithms.size() <= 3,
           "--algorithms: give at most three, so that they can be told apart");

@@ -24,7 +24,7 @@ namespace {
 using Verdict = Finding::Verdict;
 constexpr std::size_t kText = 64;
 
-// A rank's report about itself, sent as raw bytes.
+// One rank's report. The ranks gather these reports as raw bytes.
 struct Place {
   char host[kText] = {}, machine[kText] = {}, network[kText] = {};
   std::int32_t pid = 0, cores = 0, rdma = 0;
@@ -75,7 +75,7 @@ double round_trip(ProcessGroup& group, int peer, std::vector<std::uint8_t>& data
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Returns half of the median of several round trips.
+// Half of the median round trip.
 double one_way(ProcessGroup& group, int peer, bool first, std::size_t bytes, int times) {
   std::vector<std::uint8_t> data(bytes);
   std::vector<double> seconds;
@@ -167,7 +167,7 @@ void judge_links(const std::vector<Row>& rows, Findings& out) {
                      rows.size(), kSlow)});
 }
 
-// Renders one line per pair, followed by the distinct reasons for not using a faster transport.
+// One line per pair, then the distinct reasons for not using a faster transport.
 std::string table_of(const std::vector<Row>& rows, std::size_t width) {
   Table table({{"pair"}, {"transport", Table::Align::left}, {"alpha us"}, {"GB/s"}, {"why"}});
   Findings reasons;
@@ -193,7 +193,7 @@ JobReport examine_job(ProcessGroup& group, std::size_t width) {
   const std::vector<Place> places = gather_all(group, own_place());
   const std::vector<std::string> lines = group.describe_transport();
   const bool forced = group.options().transport == comm::Transport::tcp;
-  struct Told {  // sent by rank a of a pair to all ranks
+  struct Told {
     Link link;
     char transport[kText] = {}, why[256] = {};
   };

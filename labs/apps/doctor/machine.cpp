@@ -1,5 +1,4 @@
-// doctor's examination of one machine, and the rendering of findings. All information comes from
-// the kernel or from trials in a child process.
+// doctor's examination of a machine.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -35,7 +34,8 @@ using Verdict = Finding::Verdict;
 constexpr std::array<const char*, 4> kNames{"ok", "note", "warn", "FAIL"};
 constexpr std::size_t kIndent = 20;  // columns before the text
 
-// Returns the first line without trailing whitespace, or an empty string if there is no such file.
+// Returns the file's first line without trailing whitespace, or an empty string if there is no such
+// file.
 std::string first_line(const fs::path& path) {
   std::string line;
   std::getline(std::ifstream(path), line);
@@ -60,7 +60,7 @@ std::string find_program(const std::string& name) {
   return {};
 }
 
-// True if `trial` succeeds. Runs it in a child process, so that it cannot change this process.
+// Runs `trial` in a child process, so that it cannot change this process.
 bool succeeds(bool (*trial)()) {
   const pid_t child = fork();
   if (child == 0) _exit(trial() ? 0 : 1);
@@ -167,7 +167,6 @@ Finding kernel_clock() {
       "if the processor has a stable TSC: clocksource=tsc on the kernel's command line"};
 }
 
-// Reports the processor, and whether the emulator can use its memory keys.
 void processor(Findings& out) {
   const std::string text = processor_text();
   out.push_back({Verdict::ok, "processor", processor_name(text)});
@@ -183,8 +182,8 @@ void processor(Findings& out) {
 #endif
 }
 
-// Returns the address in an interface's entry, or an empty string if neither this host nor others
-// can connect to it.
+// Returns the address in an interface's entry, or an empty string if the interface is down or the
+// address is link-local or no IP address.
 std::string address_in(const ifaddrs& entry) {
   if (entry.ifa_addr == nullptr || (entry.ifa_flags & IFF_UP) == 0) return {};
   const int family = entry.ifa_addr->sa_family;
@@ -207,7 +206,6 @@ std::string describe_interface(const ifaddrs& entry, const std::string& address)
                      speed.empty() || speed == "-1" ? "" : ", " + speed + " Mbit/s");
 }
 
-// Reports the loopback interface and the interfaces that lead to other hosts.
 void networks(Findings& out) {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return;
@@ -235,7 +233,6 @@ void networks(Findings& out) {
                    "bring an interface up, or start the container with --network host"});
 }
 
-// Lists the ports of a device, and the GIDs of each port with their types.
 std::string describe_rdma_device(const fs::path& device) {
   std::string text = device.filename().string() + ":";
   for (const auto& port : fs::directory_iterator(device / "ports")) {

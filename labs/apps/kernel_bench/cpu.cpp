@@ -1,10 +1,10 @@
-// The CPU half of kernel_bench: the speed of the kernels, family by family, next to their slow
+// The CPU half of kernel_bench: the speed of the kernels, family by family, and of their slow
 // oracles.
 //
-// The shapes come from the two models that the benchmarks train: an MLP 784-1024-1024-10 at batch
+// Most shapes come from the two models that the benchmarks train: an MLP 784-1024-1024-10 at batch
 // 64 and a GPT of 4 layers, width 128, 4 heads, context 128, vocabulary 65 at batch 16. Rates count
-// the arithmetic of products; for all other kernels, they count the minimum number of bytes that a
-// kernel must read and write.
+// floating-point operations for products and attention, and for all other kernels the minimum
+// number of bytes that the kernel must read and write.
 #include <array>
 #include <chrono>
 #include <fmt/format.h>
@@ -31,7 +31,6 @@ using namespace kernels::cpu;
 
 namespace {
 
-// One line of the table: the kernel to run, and its amount of work.
 struct Case {
   std::string family, what, shape;
   double work = 0;  // floating-point operations, or bytes
@@ -41,7 +40,7 @@ struct Case {
 
 double bytes(std::int64_t floats) { return 4.0 * static_cast<double>(floats); }
 
-// Adds the forward and backward products of a Linear layer, called the same way as by linear().
+// Forward and backward, called as linear() calls them.
 void add_linear(std::vector<Case>& cases, const std::string& layer, std::int64_t n, std::int64_t in,
                 std::int64_t out) {
   struct Data {
@@ -233,7 +232,7 @@ void bench_on_cpu(const KernelBenchOptions& o) {
   std::string peer;
   try {
     peer = blas_description();
-  } catch (const Error& missing) {  // not an error, because the table is useful without it
+  } catch (const Error& missing) {  // not an error: the table is useful without it
     openblas = false;
     peer = std::string("no OpenBLAS column: ") + missing.what();
   }

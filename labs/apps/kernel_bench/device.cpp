@@ -1,12 +1,12 @@
 // The device half of kernel_bench.
 //
-// Memory-bound kernels are compared with a plain copy by the driver: no kernel moves its bytes much
-// faster, and a good one is almost as fast. The rate counts the minimum number of bytes that a
-// kernel must move, so a kernel that reads an operand twice shows a low rate. On a GPU an operand
-// is 256 MiB, too large for any cache.
+// Memory-bound kernels are compared with the driver's own copy, which no kernel beats by much. The
+// rate counts the minimum number of bytes that a kernel must move, so a kernel that reads an
+// operand twice shows a low rate. On a GPU an operand is 256 MiB by default, too large for any
+// cache.
 //
-// Products are compared with each other: every version (rung) in kernels/cuda/matmul.hpp is
-// measured.
+// Products are measured with every version (rung) in kernels/cuda/matmul.hpp, and these versions
+// are compared with each other.
 #include <array>
 #include <fmt/format.h>
 #include <span>
@@ -48,7 +48,7 @@ struct Case {
   std::function<void()> run;
 };
 
-// x and y are read; p, m and v are written.
+// x and y are only read.
 struct Operands {
   Tensor x, y, p, m, v;              // (rows, kWidth)
   Tensor weight, bias, dw, db;       // (kWidth)
@@ -89,8 +89,8 @@ std::byte* bytes_in(const Tensor& t) {
   return reinterpret_cast<std::byte*>(t.kernel_data<float>());
 }
 
-// Reads a and b and writes their sum to all tensors in `into`: one as in the ring's recvReduceSend,
-// two as in recvReduceCopySend.
+// Writes a + b to all tensors in `into`: one as in the ring's recvReduceSend, two as in
+// recvReduceCopySend.
 void reduce_two(const Tensor& a, const Tensor& b, const std::vector<Tensor>& into) {
   const std::array<ReduceSource, 2> sources{{{bytes_in(a), false}, {bytes_in(b), false}}};
   std::vector<std::byte*> destinations;
@@ -186,7 +186,7 @@ double measure(const std::function<void()>& run, double budget) {
   return median_seconds(seconds, budget);
 }
 
-// Returns the names of the kernels that are too slow; empty if none is.
+// Returns the names of the kernels that are too slow.
 std::string bench_bandwidth(const KernelBenchOptions& o) {
   const Operands operands = make_operands(o.device, o.mib);
   const double bytes = static_cast<double>(operands.n) * sizeof(float);

@@ -1,4 +1,3 @@
-// The measurements of kernel_bench: the CPU's kernels, and a device's.
 #pragma once
 
 #include <algorithm>
@@ -27,22 +26,21 @@ struct KernelBenchOptions {
   bool check = true;      // on a GPU, fail if a kernel is too slow
 };
 
-// Print a table. bench_on_device() returns false if a checked kernel is too slow.
+// bench_on_device() returns false if a checked kernel is too slow.
 void bench_on_cpu(const KernelBenchOptions& options);
 [[nodiscard]] bool bench_on_device(const KernelBenchOptions& options);
 
-// A product: (m, k) times (k, n).
+// (m, k) times (k, n).
 struct ProductSize {
   std::int64_t m, k, n;
   bool operator==(const ProductSize&) const = default;
 };
-// Returns the sizes that are measured on a device.
 [[nodiscard]] std::vector<ProductSize> product_sizes(bool emulated);
-// Returns varying values, because constants toggle few bits and would let the chip draw less power
+// The values vary, because constants would toggle few bits, so that the chip would draw less power
 // and clock higher.
 [[nodiscard]] Tensor factor_of_product(std::int64_t rows, std::int64_t columns, Device device);
 
-// Returns input data for the kernels: n numbers from -1 to 1, with period 201.
+// Input data for the kernels: n numbers from -1 to 1, with period 201.
 [[nodiscard]] inline std::vector<float> values(std::int64_t n) {
   std::vector<float> v(static_cast<std::size_t>(n));
   for (std::size_t i = 0; i < v.size(); ++i)
@@ -50,8 +48,8 @@ struct ProductSize {
   return v;
 }
 
-// Returns the median seconds of one run, over samples that fill about `budget` seconds (at least
-// one sample). seconds(times): returns the duration of that many consecutive runs.
+// Returns the median seconds of one run, over samples that fill about `budget` seconds.
+// seconds(times): the duration of that many consecutive runs.
 [[nodiscard]] inline double median_seconds(const std::function<double(int times)>& seconds,
                                            double budget) {
   const double once = seconds(1);

@@ -15,13 +15,12 @@ namespace ringsmith::comm {
 
 namespace {
 
-// Layout of the file after the header.
+// The file after the header.
 struct Body {
   SiteText sites[kSites];
   Flight flight;
 };
 
-// Reads at most `most` bytes from the start of the file.
 std::string read_file(const std::string& path, std::size_t most) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   require(file.valid(), "cannot read '" + path + "': " + std::strerror(errno));
@@ -38,8 +37,8 @@ std::string read_file(const std::string& path, std::size_t most) {
   return bytes;
 }
 
-// True if every call has a name and the numbers fit into one ring. The reader's work grows with the
-// distance between the first and the last number.
+// True if every call has a name, no sequence exceeds its number, and all numbers fit into one ring.
+// The last condition also bounds the reader's work.
 bool are_plausible(const std::vector<FlightRecord>& records) {
   if (records.empty()) return true;
   if (records.back().number - records.front().number >= kFlightEntries) return false;

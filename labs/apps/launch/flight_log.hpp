@@ -20,7 +20,6 @@ struct FlightRecord {
   [[nodiscard]] bool is_message() const {
     return call.collective == Collective::send || call.collective == Collective::recv;
   }
-  // Returns "all_reduce(sum, f32, 1024) at train.cpp:120".
   [[nodiscard]] std::string describe() const;
 };
 
@@ -29,9 +28,8 @@ struct FlightLog {
   std::vector<FlightRecord> records;  // oldest first
 };
 
-// Throws UsageError naming the file if it cannot be read or is not a complete flight recorder.
-// Never blocks, not even on a FIFO. Names and texts in the file are untrusted: sanitize them before
-// printing them to a terminal.
+// Throws UsageError naming the file if it is unreadable or incomplete. Never blocks, not even on a
+// FIFO. The texts are untrusted: sanitize them before printing them.
 [[nodiscard]] FlightLog read_flight(const std::string& path);
 
 // The first collective that not all ranks completed, or in which their calls differ.
@@ -43,8 +41,8 @@ struct Divergence {
   };
   Kind kind = Kind::different;
   std::uint64_t sequence = 0;
-  // Ranks that made the same call; `call` is empty for the ranks that have not reached it. Largest
-  // party first.
+  // Ranks that made the same call, or, if `call` is empty, have not reached this collective. The
+  // largest party is first.
   struct Party {
     std::optional<Call> call;
     std::vector<const FlightLog*> ranks;
@@ -52,10 +50,10 @@ struct Divergence {
   std::vector<Party> parties;
 };
 
-// Takes the logs of some or all ranks of one group. Collectives that have been overwritten in any
-// log are not compared.
+// Takes the logs of some or all ranks of one group. Skips collectives that have been overwritten in
+// any log.
 [[nodiscard]] std::optional<Divergence> first_divergence(const std::vector<FlightLog>& logs);
-// Returns the collective's record in one rank's log, or null if the log has none.
+// Null if the log has no record of the collective.
 [[nodiscard]] const FlightRecord* find_collective(const FlightLog& log, std::uint64_t sequence);
 
 }  // namespace ringsmith::comm

@@ -42,7 +42,7 @@ std::string name_ranks(const std::vector<const FlightLog*>& logs) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
-// Reads all recorders in the folder. Reports and counts unreadable ones, and leaves them out.
+// Reads all recorders in the folder. Reports unreadable recorders, and counts them in left_out.
 std::map<std::string, Logs> read_folder(const std::string& folder, int& left_out) {
   std::map<std::string, Logs> groups;
   require(std::filesystem::is_directory(folder), "'" + folder + "' is not a folder");

@@ -1,5 +1,5 @@
-// ringrun: starts N ranks of a program on this host, or on each of several hosts, and waits until
-// all of them have ended. Its options follow torchrun's where torchrun has them.
+// ringrun: starts N ranks of a program on this host, or on each of several hosts, and waits for
+// them. Its options follow torchrun's where torchrun has them.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -132,7 +132,6 @@ std::pair<int, int> number_of_nodes(const std::string& text) {
   return {least, most};
 }
 
-// The rendezvous of the nodes: --rdzv-backend and --rdzv-endpoint, as torchrun defines them.
 struct Meeting {
   std::string backend, endpoint;
 };
@@ -190,8 +189,8 @@ constexpr std::array<NotHere, 10> kNotHere{{
     {"--local-addr", "--bind INTERFACE sets where node 0 listens"},
 }};
 
-// Replaces '_' by '-' in the names of options, because torchrun accepts --nproc_per_node. Rejects
-// torchrun's options that ringrun lacks. The program's name and the words after it remain
+// Replaces '_' with '-' in option names, because torchrun accepts --nproc_per_node. Rejects
+// torchrun's options that ringrun lacks. Leaves the program's name and the words after it
 // unchanged.
 std::vector<std::string> with_hyphens(const CommandLine& app, int argc, char** argv) {
   std::vector<std::string> out{"ringrun"};
@@ -215,7 +214,6 @@ std::vector<std::string> with_hyphens(const CommandLine& app, int argc, char** a
   return out;
 }
 
-// Combines the options for the nodes with those for their rendezvous.
 void settle_meeting(launch::LaunchOptions& o, const Meeting& meeting, bool address_given,
                     const std::string& port, bool port_given) {
   require(meeting.backend == "static" || meeting.backend == "c10d",
@@ -247,7 +245,6 @@ void settle_meeting(launch::LaunchOptions& o, const Meeting& meeting, bool addre
       "shared file system");
 }
 
-// Returns false if there is nothing to launch.
 bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   std::string ranks = "1", nodes = "1", master_port = "0", new_secret, conf;
   Meeting meeting{"static", ""};

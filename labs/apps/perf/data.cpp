@@ -11,7 +11,7 @@ using comm::ReduceOp;
 
 namespace {
 
-// Returns the largest integer up to which the type holds every integer exactly.
+// The type represents every integer up to the returned one exactly.
 double exact_integers(DType dtype) {
   switch (dtype) {
     case DType::f16:
@@ -25,7 +25,7 @@ double exact_integers(DType dtype) {
   }
 }
 
-// Returns half the distance from 1 to the next value.
+// Half the distance from 1 to the next value.
 double unit_roundoff(DType dtype) {
   switch (dtype) {
     case DType::f16:
@@ -46,8 +46,8 @@ std::uint32_t hash(const Pattern& pattern, int rank, std::size_t index) {
   return h * 2246822519u >> 9;
 }
 
-// The bound on the inputs' magnitude for sum, min, max and avg. Ranks beyond `ranks` contribute
-// zeros, so that the sum is exact even if there are more ranks than the type has exact integers.
+// The bound on the inputs' magnitude for sum, min, max and avg. Ranks from `ranks` on contribute
+// zeros, so that the sum is exact even with more ranks than the type has exact integers.
 struct Bound {
   std::uint32_t magnitude;
   int ranks;
@@ -117,7 +117,7 @@ double reduced_value(const Pattern& pattern, DType dtype, std::size_t index) {
 double tolerance(const Pattern& pattern, DType dtype) {
   const int world = pattern.world;
   if (pattern.op != ReduceOp::avg || (world & (world - 1)) == 0) return 0;
-  // 1/world is rounded once, and so is each product; each of the world - 1 additions adds one
+  // 1/world and each product are rounded once, and each of the world - 1 additions adds one
   // rounding error. No partial sum exceeds the largest input.
   return (world + 2) * unit_roundoff(dtype) * bound_of(pattern, dtype).magnitude;
 }
@@ -140,8 +140,7 @@ bool element_is(comm::ConstBuffer data, std::size_t i, double value, double tole
     using T = typename decltype(tag)::type;
     const T& got = reinterpret_cast<const T*>(data.data())[i];
     if (tolerance > 0) return std::abs(widen(got) - value) <= tolerance;  // false for NaN
-    // Zero may have either sign, e.g. (-1) * 0 is -0 and 1 + (-1) is +0. Other values must match
-    // bitwise.
+    // Zero may have either sign, e.g. (-1) * 0 is -0 and 1 + (-1) is +0.
     if (value == 0 && widen(got) == 0) return true;
     const T want = narrow<T>(value);
     const auto* a = reinterpret_cast<const std::byte*>(&got);

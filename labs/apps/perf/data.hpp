@@ -1,7 +1,7 @@
-// Inputs whose reduction is exact in any order, and the bitwise comparison with the exact result.
+// Inputs whose reduction is exact in any order, and the bitwise comparison with the result.
 //
-// A sum of small integers is exact in floating point as long as it stays within the significand, so
-// every algorithm must produce the same bits and one wrong element cannot hide in a tolerance:
+// A sum of small integers is exact in floating point while it fits into the significand. So every
+// algorithm must produce the same bits, and no wrong element can hide in a tolerance:
 //
 //   sum, min, max   integers so small that the type holds the sum of all ranks exactly
 //   prod            powers of two and signs
@@ -14,8 +14,8 @@
 
 namespace ringsmith::apps {
 
-// The expected value of an element: rank's input at index, or, if rank < 0, the reduction of all
-// ranks' inputs at index.
+// The expected value of an element: rank's input at index, or, if rank < 0, the reduction over all
+// ranks.
 struct Expected {
   int rank = -1;
   std::size_t index = 0;
@@ -27,19 +27,17 @@ struct Pattern {
   unsigned seed = 0;
 };
 
-// Fills data with rank's input, starting at element 0.
 void fill(comm::Buffer data, const Pattern& pattern, int rank);
 void fill_zero(comm::Buffer data);
 
-// Returns the number of elements of data that differ from expected(element).
 template <class F>
 std::size_t count_wrong(comm::ConstBuffer data, const Pattern& pattern, F expected);
 
-// The parts of count_wrong: one input value as a double (exact for every type), the reduction of
-// all ranks' inputs, and whether element i of data equals the value.
+// The parts of count_wrong. Every value is exact as a double, except an average over a number of
+// ranks that is not a power of two.
 [[nodiscard]] double input_value(const Pattern& pattern, DType dtype, int rank, std::size_t index);
 [[nodiscard]] double reduced_value(const Pattern& pattern, DType dtype, std::size_t index);
-// Returns the largest difference that rounding can explain; 0 if the bits must be equal.
+// The largest difference that rounding can explain; 0 if the bits must be equal.
 [[nodiscard]] double tolerance(const Pattern& pattern, DType dtype);
 [[nodiscard]] bool element_is(comm::ConstBuffer data, std::size_t i, double value,
                               double tolerance);

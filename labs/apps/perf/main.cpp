@@ -1,5 +1,5 @@
-// main() of the nine measuring programs. labs/CMakeLists.txt compiles it once per program and
-// defines RINGSMITH_PROGRAM as the program's name, a row of programs.cpp.
+// main() of the nine measuring programs. labs/CMakeLists.txt compiles it once per program, with the
+// program's name as RINGSMITH_PROGRAM.
 #include <string_view>
 
 namespace ringsmith::apps {

@@ -1,5 +1,4 @@
-// One measurement: lays out a collective's buffers in memory, verifies the results, and then times
-// it.
+// One measurement: lays out a collective's buffers, verifies the results, and times it.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -55,8 +54,8 @@ void copy(void* to, const void* from, std::size_t bytes, Device device) {
   stream.synchronize();
 }
 
-// A buffer with its guards, accessible from the host: either the memory itself, or a copy of the
-// device's memory.
+// A buffer with its guards, accessible from the host: the buffer itself, or a copy of it if it is
+// on a device.
 class HostView {
  public:
   HostView(Buffer data, Device device) : data_(data), view_(data), device_(device) {
@@ -65,11 +64,11 @@ class HostView {
     view_ = {copy_.data() + PerfMemory::kGuard, data.count(), data.dtype()};
   }
   [[nodiscard]] Buffer data() { return view_; }
-  void fetch() {  // copies from the device, after the work queued on its current stream
+  void fetch() {
     if (!copy_.empty())
       copy(copy_.data(), data_.data() - PerfMemory::kGuard, copy_.size(), device_);
   }
-  void store() {  // copies to the device
+  void store() {
     if (!copy_.empty())
       copy(data_.data() - PerfMemory::kGuard, copy_.data(), copy_.size(), device_);
   }
@@ -85,7 +84,6 @@ void set_guards(Buffer data) {
   std::memset(data.data() + data.size().value, static_cast<int>(kGuardByte), PerfMemory::kGuard);
 }
 
-// Returns the number of guard bytes that have changed.
 std::size_t broken_guards(Buffer data) {
   const auto broken = [](const std::byte* p) {
     return std::count_if(p, p + PerfMemory::kGuard, [](std::byte v) { return v != kGuardByte; });
@@ -94,7 +92,6 @@ std::size_t broken_guards(Buffer data) {
                                   broken(data.data() + data.size().value));
 }
 
-// Fills the buffer with zeros, on the host or on the device.
 void clear(Buffer data, Device device) {
   if (device.is_cpu()) return fill_zero(data);
   if (data.size().value == 0) return;
@@ -102,7 +99,6 @@ void clear(Buffer data, Device device) {
   cuda_check(cudaMemsetAsync(data.data(), 0, data.size().value, Stream::current(device).get()));
 }
 
-// Waits until the device's current stream is idle; does nothing for the CPU.
 void wait_for_device(Device device) {
   if (device.is_cuda()) Stream::current(device).synchronize();
 }
@@ -135,7 +131,7 @@ Layout lay_out(const Benchmark& b, const PerfMemory& memory, const Shape& shape,
   return {at(base, in < out ? place : 0, in), at(base, out < in ? place : 0, out), whole};
 }
 
-// Runs once on known inputs; returns the number of this rank's wrong elements.
+// Runs once on known inputs. Returns the number of this rank's wrong elements and guard bytes.
 std::size_t verify(const Benchmark& b, comm::ProcessGroup& group, const Layout& layout,
                    const Shape& shape, bool in_place, unsigned seed) {
   const int rank = group.rank(), world = group.size();

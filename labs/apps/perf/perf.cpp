@@ -22,7 +22,8 @@ using comm::ProcessGroup;
 
 namespace {
 
-// Called before the process group is created, so that the group sees the cores its ranks may use.
+// Must be called before the process group is created, because the group looks at the cores that its
+// ranks may use.
 void pin_to_core() {
   const int rank = comm::local_rank_hint();
   cpu_set_t allowed, one;
@@ -34,8 +35,6 @@ void pin_to_core() {
   sched_setaffinity(0, sizeof one, &one);
 }
 
-// Checks the options that depend on the world size. Returns the error, or an empty string if there
-// is none.
 std::string trouble_with(const Benchmark& b, const PerfOptions& o, int world) {
   if (world < b.least_world)
     return fmt::format("{} needs at least {} ranks: ringrun --standalone --nproc-per-node 2 -- {}",
@@ -71,10 +70,10 @@ comm::CostModel calibrate_one(const Benchmark& b, const PerfOptions& o, ProcessG
   return calibrate(key, group, time_all_reduce, progress);
 }
 
-// Measures one kind of link, or two in a job of several nodes: first within rank 0's node, then
-// between the first ranks of all nodes, while the other ranks wait. The first measurement uses user
-// memory, because in a job of several nodes the ranks do not read each other's communication memory
-// directly.
+// Measures one kind of link. With Links::nodes, measures two kinds: the links within rank 0's node,
+// and after that the links between the first ranks of all nodes. The other ranks wait. Uses user
+// memory within the node, because in a job of several nodes the ranks do not read each other's
+// communication memory directly.
 comm::CostModel calibrate_now(const Benchmark& b, const PerfOptions& o, ProcessGroup& group,
                               const CalibrationKey& key) {
   comm::CostModel model;
@@ -150,7 +149,6 @@ int run_rank(const Benchmark& b, PerfOptions o, ProcessGroup& group) {
   return report.footer();
 }
 
-// thread: index of the rank within this process.
 comm::GroupOptions options_of_rank(const PerfOptions& o, int thread) {
   comm::GroupOptions options = group_options(o);
   options.algorithm = o.algorithm;
@@ -159,7 +157,7 @@ comm::GroupOptions options_of_rank(const PerfOptions& o, int thread) {
   return options;
 }
 
-// All ranks detect the same error in their devices, so only rank 0 reports it.
+// All ranks detect a wrong choice of devices, but only rank 0 reports it.
 std::shared_ptr<comm::ProcessGroup> join_job(std::shared_ptr<comm::Bootstrap> bootstrap,
                                              const comm::GroupOptions& options) {
   const int rank = bootstrap->rank();
@@ -171,7 +169,6 @@ std::shared_ptr<comm::ProcessGroup> join_job(std::shared_ptr<comm::Bootstrap> bo
   }
 }
 
-// Prefers an error with a message over a QuietStop.
 void rethrow_one(const std::vector<std::exception_ptr>& errors) {
   std::exception_ptr quiet;
   for (const std::exception_ptr& error : errors) {
@@ -185,9 +182,9 @@ void rethrow_one(const std::vector<std::exception_ptr>& errors) {
   if (quiet) std::rethrow_exception(quiet);
 }
 
-// Runs the ranks of this process: one, or several, each a thread with a device. Joins the job and
-// runs body on each, with the rank's device as its thread's current device. Returns the largest
-// exit code. If several ranks throw, one of the errors is rethrown.
+// Runs body on each rank of this process, with the rank's device as the current device. If there
+// are several ranks, each is a thread. Returns the largest exit code, or rethrows one of the ranks'
+// errors.
 int run_ranks(const PerfOptions& o, const std::function<int(ProcessGroup&)>& body) {
   if (o.ranks_per_process == 1) {
     const comm::GroupOptions options = options_of_rank(o, 0);

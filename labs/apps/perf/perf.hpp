@@ -1,13 +1,11 @@
-// The measuring programs (all_reduce_perf and its siblings): each prints one table, in the style of
-// nccl-tests.
+// The measuring programs (all_reduce_perf and its siblings), in the style of nccl-tests.
 //
-// programs.cpp describes each collective (Benchmark); everything else is shared: options, buffers,
-// warm-up, timing, exact verification, the table, JSON, and the cost model's prediction.
+// programs.cpp describes each collective (Benchmark); the programs share everything else.
 //
-//     time    microseconds: the median over iterations of the slowest rank
+//     time    microseconds: the median over iterations of the slowest rank's time
 //     algbw   size / time;   busbw = algbw times a factor per collective (2 (n-1)/n for
 //             all_reduce) that makes it comparable with the speed of a link for any n
-//     #wrong  elements, over all ranks, that differ from the exact result, plus changed guard bytes
+//     #wrong  wrong elements (data.hpp) plus changed guard bytes, summed over all ranks
 #pragma once
 
 #include <algorithm>
@@ -61,7 +59,7 @@ struct Benchmark {
     return collective ? comm::contract_of(*collective)
                       : comm::Contract{name, comm::Extent::all, comm::Extent::all};
   }
-  // Lengths in units of `part` elements; the table's size is the longer of input and output.
+  // Lengths in units of `part` elements; the table's size is the longer of the two.
   [[nodiscard]] std::size_t input_parts(int world) const { return parts(contract().input, world); }
   [[nodiscard]] std::size_t output_parts(int world) const {
     return parts(contract().output, world);
@@ -77,8 +75,8 @@ struct Benchmark {
   }
 };
 
-// The options, with nccl-tests' letters where they make sense without a GPU. The other letters are
-// rejected with a reason instead of being ignored.
+// The options have nccl-tests' letters where they make sense here; nccl-tests' other options are
+// rejected with a reason.
 struct PerfOptions : JobOptions {
   std::size_t min_bytes = 0, max_bytes = 0, step_bytes = 0;
   double factor = 0;  // 0: add step_bytes
@@ -102,12 +100,10 @@ struct PerfOptions : JobOptions {
   [[nodiscard]] std::vector<std::size_t> sizes() const;  // bytes, increasing
 };
 
-// Returns false if --help or --version was printed. Throws as CommandLine::parse() does.
 [[nodiscard]] bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv,
                                       PerfOptions& options);
 
-// Two blocks of memory of the requested kind, on the host or on the group's device, each with guard
-// bytes on both sides.
+// Two blocks of the requested kind, on the host or the group's device, each between guard bytes.
 class PerfMemory {
  public:
   PerfMemory(comm::ProcessGroup& group, bool own, std::size_t bytes, bool two);
@@ -128,7 +124,6 @@ struct Shape {
   int root = 0;
 };
 
-// Returns the size in bytes of a rank's longest buffer.
 [[nodiscard]] std::size_t bytes_of_shape(const Benchmark& benchmark, const Shape& shape, int world);
 
 struct Measurement {
@@ -139,20 +134,19 @@ struct Measurement {
   std::int64_t wrong = -1;  // -1: not checked
 };
 
-// Collective; returns the same numbers on every rank. Lays out the buffers and measures the time;
-// with options.check, also verifies the results before and after.
+// Collective; returns the same numbers on every rank. With options.check, verifies the results
+// before and after the timing.
 [[nodiscard]] Measurement measure(const Benchmark& benchmark, const PerfOptions& options,
                                   comm::ProcessGroup& group, const PerfMemory& memory,
                                   const Shape& shape, bool in_place);
 
-// The output: the table, or one JSON object.
 class PerfReport {
  public:
   // Collective. Rank 0 prints.
   PerfReport(const Benchmark& benchmark, const PerfOptions& options, comm::ProcessGroup& group);
   ~PerfReport();
 
-  // model: origin of the cost model behind the predictions; empty if there are no predictions.
+  // model: origin of the cost model; empty if there are no predictions.
   void header(const std::string& model, const std::vector<comm::SizedChoice>& choices = {});
   // out, in: null if the measurement was not requested.
   void row(const Shape& shape, const Measurement* out, const Measurement* in, double predicted);
@@ -179,9 +173,7 @@ class PerfReport {
   int measured_ = 0;
 };
 
-// Runs all of main(): parses the options, prints the table, and returns the exit code.
 int run_benchmark(const Benchmark& benchmark, int argc, char** argv);
-// Does the same for the benchmark of this name in the table. Called by perf/main.cpp.
 int run_benchmark(std::string_view name, int argc, char** argv);
 
 }  // namespace ringsmith::apps

@@ -1,5 +1,4 @@
-// The nine measuring programs, one row each. CMake builds one program per name here, from the same
-// source with RINGSMITH_PROGRAM set to the name.
+// The nine measuring programs, one row each (main.cpp).
 #include <string_view>
 
 #include "labs/apps/perf/perf.hpp"
@@ -19,8 +18,7 @@ Expected the_sum(std::size_t i) { return {-1, i}; }
 Expected of_rank(int rank, std::size_t i) { return {rank, i}; }
 std::size_t own_part(const Element& p) { return static_cast<std::size_t>(p.rank) * p.part; }
 
-// Sends to the next rank and receives from the previous one. Even ranks send first and odd ranks
-// receive first, so the sends cannot form a cycle.
+// Even ranks send first and odd ranks receive first, so the sends cannot form a cycle.
 void shift(const Call& c) {
   const int rank = c.group.rank(), world = c.group.size();
   const int next = comm::wrap(rank + 1, world), previous = comm::wrap(rank - 1, world);

@@ -139,7 +139,6 @@ int PerfReport::footer() {
   return wrong_ == 0 ? 0 : static_cast<int>(ExitCode::internal);
 }
 
-// Prints one line per rank: its process and its host.
 void PerfReport::ranks() {
   std::array<std::uint8_t, 160> mine{};
   char host[128] = {};

@@ -29,7 +29,7 @@ constexpr std::size_t kSizes[] = {768,        3 * kKiB, 12 * kKiB, 48 * kKiB, 19
 constexpr std::size_t kTinySize = 64;
 constexpr double kLongEnough = 0.25;  // seconds of one all-reduce; larger sizes are skipped
 
-// Returns the algorithm to which the constants are fitted; automatic counts as the ring.
+// The algorithm to which the constants are fitted.
 comm::Algorithm priced_algorithm(comm::Algorithm algorithm) {
   return algorithm == comm::Algorithm::automatic ? comm::Algorithm::ring : algorithm;
 }
@@ -41,8 +41,8 @@ double available_memory() {
   return 0;
 }
 
-// Returns the seconds per byte of adding one array of `bytes` bytes of floats to another. The
-// working set is that of an all-reduce of this size between two ranks.
+// Seconds per byte of adding one array of floats to another, with the working set of an all-reduce
+// of `bytes` bytes between two ranks.
 double seconds_a_byte_reduced(std::size_t bytes) {
   std::vector<float> a(bytes / sizeof(float), 1.0f), b(a.size(), 2.0f);
   using Clock = std::chrono::steady_clock;
@@ -52,7 +52,7 @@ double seconds_a_byte_reduced(std::size_t bytes) {
        rounds < 3 || Clock::now() - begin < std::chrono::milliseconds(20); ++rounds) {
     const auto start = Clock::now();
     for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
-    // Makes the compiler assume that the result is read, so that it does not remove the loop.
+    // Stops the compiler from removing the loop.
     asm volatile("" : : "r"(a.data()) : "memory");
     best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
   }
@@ -67,10 +67,10 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
   CostModel model;
   model.origin = "calibrated now: " + key.text();
   const int world = group.size();
-  // Rank 0 reads the available memory, because all ranks must measure the same sizes.
+  // All ranks must measure the same sizes, so rank 0's available memory limits them.
   double memory = available_memory();
   group.broadcast(std::span<double>(&memory, 1), 0);
-  // Takes the fastest of several passes, because other load on the machine may slow down one pass.
+  // Other load on the machine may slow down a pass, so the shortest time of several passes counts.
   constexpr int kPasses = 3, kBarriers = 200;
   double tiny = 1e9, barrier = 1e9;
   std::vector<double> times(std::size(kSizes), 1e9);
@@ -101,7 +101,8 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
                                               priced_algorithm(key.algorithm), world, size, 1));
   };
   const double steps = shape(kTinySize).steps;
-  // Only an explicitly requested algorithm runs all its steps for a tiny message.
+  // An automatic all-reduce sends a tiny message in one hand-off, not in the ring's `steps`. So
+  // alpha is fitted to that time, or to a barrier's if that is shorter.
   const bool one_hand_off = key.algorithm == comm::Algorithm::automatic;
   model.alpha = (one_hand_off ? std::min(barrier, tiny) : tiny) / steps;
   model.overhead = std::max(0.0, tiny - steps * model.alpha);
@@ -118,7 +119,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
     numbers.push_back((rest - cost.reduced * added) / cost.moved);
     numbers.push_back(added);
   }
-  // Gamma differs slightly between the ranks' measurements, so all use rank 0's model.
+  // All ranks use rank 0's numbers, because the measured gamma differs slightly between ranks.
   group.broadcast(std::span<double>(numbers), 0);
   model.overhead = numbers[0];
   model.alpha = numbers[1];
@@ -156,7 +157,7 @@ double predict(const CostModel& model, comm::Collective collective, comm::Algori
 }
 
 std::vector<comm::SizedChoice> choose_fastest(comm::ProcessGroup& group, const CostModel& model) {
-  // All use rank 0's model, because the ranks must make the same calls.
+  // The ranks must make the same calls, so all of them use rank 0's choices.
   std::vector<comm::SizedChoice> choices =
       comm::fastest_by_size(model, group.size(), group.node_of());
   constexpr std::size_t kMost = 32;
@@ -188,8 +189,7 @@ void choose_fastest(comm::ProcessGroup& group) {
   (void)choose_fastest(group, *model);
 }
 
-// The rest of this file handles the file of measured constants, and the built-in constants for
-// users who have not measured.
+// ---- the file of measured constants, and the built-in constants ----
 
 namespace {
 
@@ -206,13 +206,12 @@ Rate rate_from(const json& points) {
 }
 
 struct BuiltIn {
-  double per_message[2];             // overhead and alpha: microseconds
+  double per_message[2];             // overhead and alpha, in microseconds
   double kib[6], beta[6], gamma[6];  // KiB; nanoseconds per 10 bytes, i.e. 1e-10 s/byte
 };
 
-// Rounded results of --calibrate on a virtual machine with two cores of an AMD EPYC. Jobs with at
-// most as many ranks as cores use the results of two ranks; larger jobs use the results of
-// four ranks ("crowded").
+// Rounded results of --calibrate on a virtual machine with two cores of an AMD EPYC. kOwn and kUser
+// were measured with two ranks; the "crowded" ones, for jobs with more ranks than cores, with four.
 constexpr BuiltIn kOwn{{0.17, 0.046},
                        {12, 192, 3 * 1024, 12 * 1024, 48 * 1024, 192 * 1024},
                        {0.02, 0.04, 0.05, 0.07, 1.0, 1.3},
@@ -230,8 +229,8 @@ constexpr BuiltIn kUserCrowded{{1.30, 0.41},
                                {1.0, 1.0, 1.3, 1.6, 3.8, 4.0},
                                {0.13, 0.09, 0.16, 0.17, 0.53, 0.58}};
 
-// The same for the ring over TCP, through the loopback interface of two cores of an Intel Xeon:
-// with two ranks and with four.
+// The corresponding results for the ring over TCP, on the loopback interface of two cores of an
+// Intel Xeon.
 constexpr BuiltIn kTcp{{0, 16.3},
                        {3, 48, 192, 3 * 1024, 12 * 1024, 48 * 1024},
                        {10.8, 3.1, 3.4, 4.4, 4.7, 4.7},
@@ -318,13 +317,13 @@ std::optional<CostModel> load_cost_model(const CalibrationKey& key) {
 
 void store_cost_model(const CalibrationKey& key, const CostModel& model) {
   const std::string path = calibration_file();
-  try_to_write(path);  // before reading, because this rejects paths that are not files and cannot
-                       // be read either
+  try_to_write(path);  // before reading, because this call rejects a path that is not a file,
+                       // which cannot be read either
   json all = json::object();
   try {
     if (std::ifstream file(path); file) all = json::parse(file);
   } catch (const json::exception&) {
-    all = json::object();  // unreadable, so start with an empty file
+    all = json::object();  // start with an empty file
   }
   const auto date = fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(std::time(nullptr)));
   all[key.text()] = {{"date", date},

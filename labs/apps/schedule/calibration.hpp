@@ -1,9 +1,9 @@
-// The cost model's constants for this machine and its links. They are measured once (--calibrate)
-// and kept in the user's cache; otherwise built-in constants from another machine are used.
+// The cost model's constants for this machine and its links: measured once (--calibrate) and kept
+// in the user's cache, or else built in from other machines.
 //
 // The all-reduce itself is timed, at sizes between the powers of two, so that tables of powers of
 // two really test the prediction. Overhead and alpha come from the smallest size and a barrier,
-// gamma from adding in one process, and beta, a curve over the size, from the remaining time.
+// gamma from additions in one process, and beta, a curve over the size, from the rest.
 #pragma once
 
 #include <functional>
@@ -14,10 +14,9 @@
 
 namespace ringsmith::apps {
 
-// How the ranks of a group are connected; nodes: shared memory within a node, TCP between nodes.
+// nodes: shared memory within a node, TCP between nodes.
 enum class Links : std::uint8_t { shared_memory, tcp, rdma, nodes };
 
-// The parameters on which the constants depend.
 struct CalibrationKey {
   int world = 1;
   bool own_memory = true;
@@ -29,36 +28,35 @@ struct CalibrationKey {
 
 [[nodiscard]] std::string calibration_file();
 
-// Returns the stored constants for this key on this machine, or else the built-in ones, which do
-// not cover RDMA. Never fails: an unreadable file counts as missing, and the origin says so.
+// Returns the stored constants, or else the built-in ones, which do not cover RDMA. Never fails: an
+// unreadable file counts as missing, and the origin says so.
 [[nodiscard]] std::optional<comm::CostModel> load_cost_model(const CalibrationKey& key);
 
 // Replaces this key's constants in the file. Throws UsageError naming an unwritable file, and Error
 // if the disk is full.
 void store_cost_model(const CalibrationKey& key, const comm::CostModel& model);
-// Throws UsageError if the file is not writable now. Call this before minutes of measuring.
+// Throws UsageError if the file is not writable now.
 void require_calibration_writable();
 
-// Collective. Measures the constants. time_all_reduce returns the seconds of one in-place
-// all-reduce of `bytes` bytes; progress receives a description of the current measurement.
+// Collective. time_all_reduce returns the seconds of one in-place all-reduce; progress receives a
+// description of the current measurement.
 [[nodiscard]] comm::CostModel calibrate(
     const CalibrationKey& key, comm::ProcessGroup& group,
     const std::function<double(std::size_t bytes)>& time_all_reduce,
     const std::function<void(const std::string&)>& progress);
 
-// Returns the predicted seconds of the collective on `bytes` (a rank's longest buffer).
+// Returns seconds. bytes: size of a rank's longest buffer.
 [[nodiscard]] double predict(const comm::CostModel& model, comm::Collective collective,
                              comm::Algorithm algorithm, int world, double bytes, int root,
                              const std::vector<int>& node_of);
 
-// Collective. From now on the group's all-reduces run the algorithm that is fastest for their size
+// Collective. Makes the group's all-reduces run the algorithm that is fastest for their size
 // according to rank 0's model, whose constants were fitted to the ring. Returns the choices.
 std::vector<comm::SizedChoice> choose_fastest(comm::ProcessGroup& group,
                                               const comm::CostModel& model);
-// Does the same with the stored constants for communication memory. Throws UsageError if there are
-// none, or if the group is on a GPU.
+// As above, with the constants that load_cost_model() returns for communication memory. Throws
+// UsageError if it returns none, or if the group is on a GPU.
 void choose_fastest(comm::ProcessGroup& group);
-// Returns the key for this group.
 [[nodiscard]] CalibrationKey key_for(const comm::ProcessGroup& group, bool own_memory,
                                      comm::Algorithm algorithm);
 

@@ -17,7 +17,7 @@ int next_chunk(const Schedule& schedule, int chunk) {
   return comm::wrap(chunk + 1, static_cast<int>(schedule.chunks.size()));
 }
 
-// Returns the first step, in rank order, that satisfies `fits`, or null if none does.
+// Returns the first step, in rank order, for which `fits` is true, or null if there is none.
 template <class Fits>
 Step* first_step(Schedule& schedule, Fits fits) {
   for (auto& steps : schedule.steps)

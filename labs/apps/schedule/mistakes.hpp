@@ -1,9 +1,9 @@
-// Common mistakes in a ring, planted in a correct schedule; the checker reports the consequences.
-// Each changes only data, so that the faulty schedule can be drawn, run and priced like any other.
+// Common mistakes in a ring, planted in a correct schedule. The faulty schedule can be checked,
+// drawn, run and priced like any other.
 //
 //     receive_first    rank 0 waits for rank 3, which waits for rank 2, ... which waits for rank 0
 //
-// lessons/06-ring shows the symptoms of these mistakes in a program without a checker.
+// lessons/06-ring shows the symptoms in a program without a checker.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct Mistake {
 };
 [[nodiscard]] const std::vector<Mistake>& mistakes();
 
-// Throws UsageError if the mistake is unknown, naming the choices, or if the schedule has no steps.
+// Throws UsageError naming the choices if the mistake is unknown, or if the schedule has no steps.
 [[nodiscard]] comm::Schedule with_mistake(const comm::Schedule& schedule, std::string_view name);
 
 }  // namespace ringsmith::apps

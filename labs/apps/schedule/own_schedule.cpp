@@ -15,7 +15,7 @@ namespace ringsmith::apps {
 namespace {
 
 std::string text_from_object(const std::string& path, int world) {
-  // dlopen() searches for a bare name elsewhere, so the path must contain a slash.
+  // dlopen() searches for a bare name elsewhere: the path must contain a slash.
   const std::string file = std::filesystem::absolute(path).string();
   void* const object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);  // kept open for later calls
   if (object == nullptr) throw UsageError("--schedule " + path + ": " + dlerror());
@@ -48,11 +48,8 @@ std::string text_of(const std::string& path, int world) {
   return text.str();
 }
 
-// Parses the text into a schedule for `world` ranks and proves it. Throws UsageError naming the
-// line if the text cannot be parsed, and naming the path if it is for another world or wrong (with
-// the checker's finding).
 comm::Schedule own_schedule(const std::string& path, const std::string& text, int world) {
-  // The count only determines the lengths of the chunks; with this one no chunk is empty.
+  // The count only determines the lengths of the chunks. With this count, no chunk is empty.
   const comm::Schedule shape = comm::parse_schedule(text, 0);
   comm::Schedule own = comm::parse_schedule(text, 3 * shape.chunks.size() + 1);
   require(own.world == world, "--schedule " + path + " is for " + std::to_string(own.world) +

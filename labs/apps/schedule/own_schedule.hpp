@@ -7,22 +7,22 @@
 // | a folder           | the folder of a lab: its ring.so is used                                |
 // | any other file     | the steps as text, of one world (runtime/comm/schedule/own.hpp)         |
 //
-// A schedule that the checker cannot prove is rejected, so a program never runs an incorrect one.
+// A schedule that the checker cannot prove is rejected.
 #pragma once
 
 #include <string>
 
 namespace ringsmith::apps {
 
-// Name and type of the function in a shared object. It returns the steps for a world as text that
-// is valid until the next call; on failure it returns '!' followed by the reason.
+// The function in a shared object: returns the steps for a world as text, valid until the next
+// call, or '!' followed by the reason of a failure.
 inline constexpr const char* kOwnRingFunction = "ringsmith_own_ring";
 using OwnRingFunction = const char*(int world);
 
-// From now on the schedule at this path replaces the ring in worlds of this size. Must be called
-// before the group's first all-reduce. Returns the schedule's text so that the ranks can compare
-// it. Throws UsageError naming the line if the text cannot be parsed, otherwise naming the path: if
-// it cannot be read, is for another world, or is wrong (with the checker's finding).
+// Makes the schedule at this path replace the ring in worlds of this size; must be called before
+// the group's first all-reduce. Returns the schedule's text so that the ranks can compare it.
+// Throws UsageError naming the line if the text cannot be parsed, or the path if it cannot be read,
+// is for another world, or is wrong (with the checker's finding).
 std::string use_schedule_of(const std::string& path, int world);
 
 }  // namespace ringsmith::apps

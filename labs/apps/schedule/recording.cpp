@@ -42,8 +42,7 @@ class Recorder : public comm::Observer {
   comm::Contributions contributions_;
 };
 
-// Returns [[rank, chunk], ...] with one entry per addition, or [] for memory that has not been
-// written.
+// [[rank, chunk], ...] with one entry per addition; [] for memory that has not been written.
 json values(const Value& value) {
   json out = json::array();
   for (const comm::Origin& origin : value)

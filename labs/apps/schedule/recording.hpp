@@ -1,5 +1,5 @@
-// One run of a schedule as JSON, for pages and programs that draw it: every message, each chunk's
-// contents after it, the ranks that are stuck, the checker's findings, and the simulator's times.
+// One run of a schedule as JSON, to be drawn: every message, each chunk's contents after it, the
+// stuck ranks, the checker's findings, and the simulator's times.
 //
 // A faulty schedule runs as far as it can, so that the fault can be shown.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace ringsmith::apps {
 
-// One event of a run; the events are in a possible order of execution.
+// Events are in a possible order of execution.
 struct Happening {
   enum class Kind : std::uint8_t { posted, received };
   Kind kind = Kind::posted;
@@ -30,10 +30,10 @@ struct Recording {
   [[nodiscard]] std::size_t steps_done(const comm::Schedule& schedule) const;
 };
 
-// Runs the schedule with `slots` slots per connection; 0: rendezvous.
+// slots: per connection; 0: rendezvous.
 [[nodiscard]] Recording record_run(const comm::Schedule& schedule, int slots);
 
-// Returns one line of JSON. simulation: null if the schedule cannot be priced.
+// One line of JSON. simulation: null if the schedule cannot be priced.
 [[nodiscard]] std::string as_json(const comm::Schedule& schedule, const Recording& recording,
                                   const std::vector<comm::Violation>& findings,
                                   const comm::Simulation* simulation);

@@ -1,5 +1,5 @@
-// schedule_player: shows, draws, proves and prices the schedule of a collective. It runs without
-// other ranks and sends no messages.
+// schedule_player: shows, draws, proves and prices the schedule of a collective, without other
+// ranks or messages.
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -56,8 +56,7 @@ std::string table_of_algorithms() {
          "\nExit codes: 0 done, 1 --check found a fault or --run got stuck, 6 wrong\noptions.\n";
 }
 
-// With --run or --json, proves progress with exactly --slots slots; otherwise with every relevant
-// number of slots.
+// With --run or --json, proves progress with exactly --slots slots instead of the default numbers.
 CheckOptions how_to_check(const Options& o) {
   CheckOptions options;
   if (o.run || o.json) options.wires = {{o.slots, false}};
@@ -177,7 +176,7 @@ int run(int argc, char** argv) {
                                      1e-9 / o.reduce_bandwidth, o.overhead_us * 1e-6);
   network.slots = o.slots;
 
-  // A large ring is simulated without its steps in memory; everything else needs them.
+  // A large ring is simulated without its steps in memory; everything else needs the steps.
   const bool large = o.world > 256;
   const bool plain = !o.check && !o.run && !o.json && o.mistake.empty() && o.svg.empty();
   if (large && o.simulate && plain && collective == Collective::all_reduce &&

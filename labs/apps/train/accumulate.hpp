@@ -1,15 +1,15 @@
 // The gradients of one optimizer step from several batches (--accumulate): the effective batch can
-// exceed memory, and one all-reduce serves all of it.
+// be larger than memory allows, and needs only one all-reduce.
 //
 //   micro-step         1          2        ...      K
 //   loss / K        backward   backward          backward
 //   gradients       stay local   +=                 +=, all-reduce, optimizer
 //
-// The last group of an epoch may be smaller. Its losses are divided by its own size; divided by K,
-// they would make its step too short.
+// The last group of an epoch may be smaller. Its losses are divided by its own size.
 //
-// With --ddp plain gradients stay local in the last backward, too, and average_gradients() follows.
-// DistributedDataParallel then only compares the ranks' models and sends rank 0's state.
+// With --ddp plain, gradients stay local in the last backward, too, and average_gradients()
+// follows. With this option, DistributedDataParallel only compares the ranks' models and sends rank
+// 0's state.
 #pragma once
 
 #include <cstring>
@@ -27,7 +27,7 @@
 
 namespace ringsmith::apps {
 
-// Calls micro_step(last) for each batch of the group; gradients stay local until the last one.
+// Gradients stay local until the last batch of the group.
 template <class MicroStep>
 void for_each_micro_step(DistributedDataParallel& ddp, std::int64_t group,
                          const MicroStep& micro_step) {
@@ -48,7 +48,7 @@ Tensor micro_loss(DistributedDataParallel& ddp, const Batch& batch, std::int64_t
 }
 
 // This rank's loss of a step: the sum over its micro-steps. A GPU computes asynchronously, so its
-// losses are read when backward has been queued.
+// losses are read after backward has been queued.
 class StepLoss {
  public:
   void add(const Tensor& loss) {
@@ -76,9 +76,9 @@ class StepLoss {
 };
 
 // Runs forward (under --amp) and backward (with scaled gradients) for the next group of at most
-// --accumulate batches. loss_of(outputs, targets) is a mean over the batch. Begins the exchange of
-// the ranks' losses when this rank's loss is known; on the CPU the exchange overlaps with the last
-// backward, like DDP's all-reduces. The caller finishes it.
+// --accumulate batches. loss_of(outputs, targets) is a mean over the batch. Starts the exchange of
+// the ranks' losses when this rank's loss is known; on the CPU, the exchange overlaps with the last
+// backward. The caller finishes the exchange.
 template <class LossOf>
 void accumulate_gradients(TrainingRun& run, LossExchange& losses, DistributedDataParallel& ddp,
                           Batches& batches, GradScaler& scaler, const TrainOptions& options,
@@ -108,8 +108,8 @@ void accumulate_gradients(TrainingRun& run, LossExchange& losses, DistributedDat
   if (!exchanging) losses.begin(sum.value(), run.wish());
 }
 
-// The loss of this rank's next batch, without a graph: it shows whether training can continue from
-// a state. Consumes the batch and its random numbers; running statistics include the batch.
+// The loss of this rank's next batch, without a graph. Consumes the batch and its random numbers,
+// and updates running statistics.
 template <class LossOf>
 double next_loss(DistributedDataParallel& ddp, Batches& batches, const TrainOptions& options,
                  Device device, const LossOf& loss_of) {

@@ -1,5 +1,5 @@
-// The data of the training programs: an endless stream of batches for each rank, and for language
-// models the text, the loss, and generated samples.
+// The data of the training programs: each rank's endless stream of batches, and for language models
+// also text, loss and samples.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace ringsmith::apps {
 
-// The names under which the ranks compare their data and a checkpoint identifies it.
+// Names for comparing the data across ranks and identifying it in a checkpoint.
 inline constexpr const char* kTrainingData = "the training data";
 inline constexpr const char* kTestData = "the held-out data";
 
-// Iterates over epochs, each in a different order. Every batch is full, so that every rank's mean
-// loss has the same weight.
+// Iterates over epochs, each in a different order. Every batch is full, so every rank's mean loss
+// has the same weight.
 class Batches {
  public:
   // The dataset must outlive this object. Throws UsageError if it has no full batch for every rank.
@@ -27,7 +27,7 @@ class Batches {
 
   [[nodiscard]] Batch next();
   [[nodiscard]] std::int64_t per_epoch() const { return per_epoch_; }
-  // Number of batches until the end of the epoch, but at most `most`; at least 1.
+  // Number of batches until the end of the epoch, from 1 to `most`.
   [[nodiscard]] std::int64_t next_group(std::int64_t most) const;
   // For checkpoints: the position of all ranks, from which any number of ranks can continue.
   [[nodiscard]] SamplerState state() const;
@@ -43,7 +43,6 @@ class Batches {
   std::optional<DataLoader::Epoch> epoch_;
 };
 
-// The data of a language model and its alphabet: bytes, or the tokens of a vocabulary.
 struct Corpus {
   std::optional<TokenWindows> train;     // windows may start anywhere
   std::optional<TokenWindows> held_out;  // windows do not overlap
@@ -55,22 +54,22 @@ struct Corpus {
   std::optional<Vocabulary> vocabulary;  // for encoding prompts and decoding output
 };
 
-// The sources of a corpus; a path that was not given is empty.
+// A path that was not given is empty.
 struct CorpusFiles {
   std::string text, tokens, vocabulary;
 };
 
-// Loads one of: the text, as bytes or as tokens of the vocabulary; without a text the sources of
-// ringsmith; or shards of tokens (runtime/data/tokens.hpp), by default of GPT-2's vocabulary. The
-// last tenth of each text file is held out. Throws UsageError naming the file and the remedy, also
-// if either part is shorter than one window.
+// Loads a text as bytes or as tokens of the vocabulary (by default ringsmith's sources), or shards
+// of tokens (runtime/data/tokens.hpp; by default of GPT-2's vocabulary). The last tenth of each
+// text file is held out. Throws UsageError naming the file and the remedy, also if either part is
+// shorter than one window.
 [[nodiscard]] Corpus load_corpus(const CorpusFiles& files, std::int64_t context);
 
 // Mean nats per byte or token: logits (b, t, vocabulary), targets (b, t) -> one mean.
 [[nodiscard]] Tensor next_byte_loss(const Tensor& logits, const Tensor& targets);
 
-// Generates text after the prompt, for terminals, with this vocabulary (none: bytes). Bytes that
-// are not printable ASCII become '?', so that partial characters cannot upset a terminal.
+// Continues the prompt. Every byte except printable ASCII, newline and tab becomes '?', because
+// partial characters could upset a terminal.
 [[nodiscard]] std::string sample_text(Module& model, const std::optional<Vocabulary>& vocabulary,
                                       const std::string& prompt, const GenerateOptions& options,
                                       std::uint64_t seed);

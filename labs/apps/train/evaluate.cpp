@@ -76,7 +76,7 @@ void require_finite(comm::ProcessGroup& group, const StateDict& state, const std
 }
 
 void require_updates(const comm::ProcessGroup& group, std::int64_t steps, std::int64_t updates) {
-  constexpr std::int64_t kJudged = 20;  // steps: in the first ones the scale is still falling
+  constexpr std::int64_t kJudged = 20;  // steps; in a run's first steps the scale is still falling
   const std::int64_t skipped = steps - updates;
   if (skipped == 0 || (updates > 0 && (steps < kJudged || 2 * skipped <= steps))) return;
   if (group.rank() != 0) throw QuietStop(ExitCode::internal);

@@ -3,14 +3,13 @@
 //   held-out samples  0 1 2 3 4 5 6     on 3 ranks:  0 3 6 | 1 4 | 2 5     each exactly once
 //
 // A sampler with equal shares would count some samples twice, and a mean of the ranks' means would
-// overweight the samples of a smaller share. So each rank adds up its losses and its counts, and
-// the sums over all ranks are divided. Losses are float and sums are double, in which adding a few
-// thousand of them loses no precision, so the result is the same for any number of ranks, as far
-// as the model's outputs are.
+// overweight the samples of a smaller share. So each rank adds up its losses and its counts in
+// double, and the sums over all ranks are divided. The result hardly depends on the number of
+// ranks.
 //
-// Evaluation does not affect training: there is no graph, and random numbers and running statistics
-// are untouched, because the model is in evaluation mode (a custom layer that ignores the mode is
-// not protected). Each rank evaluates with its own buffers.
+// Evaluation does not affect training: there is no graph, and in evaluation mode random numbers and
+// running statistics are untouched (unless a custom layer ignores the mode). Each rank evaluates
+// with its own buffers.
 #pragma once
 
 #include <cstdint>
@@ -32,21 +31,21 @@ struct Evaluation {
 
 struct EvaluationPlan {
   std::int64_t batch = 64;        // samples per forward pass
-  std::int64_t most = 1LL << 62;  // samples over all ranks; of a larger set, evenly spaced ones
+  std::int64_t most = 1LL << 62;  // samples over all ranks, evenly spaced in a larger set
 };
 
-// Collective. The model's outputs are (..., classes); targets are i64, one per row of outputs.
-// Throws UsageError if the dataset is empty. If the loss is not finite, every rank throws, rank 0
-// an Error and the others QuietStop: after the last step nothing else would detect it.
+// Collective. Outputs are (..., classes); targets are i64, one per row of outputs. Throws
+// UsageError if the dataset is empty. If the loss is not finite, rank 0 throws an Error and the
+// others QuietStop, because after the last step nothing else would detect it.
 [[nodiscard]] Evaluation evaluate(comm::ProcessGroup& group, Module& model, const Dataset& held_out,
                                   const EvaluationPlan& plan = {});
 
-// Collective. If a tensor of the state has NaN or infinity, the lowest rank with one throws an
-// Error and the others QuietStop. when: "after step 24".
+// Collective. If a tensor of the state has NaN or infinity on some ranks, the lowest of them throws
+// an Error and all other ranks QuietStop. when: "after step 24".
 void require_finite(comm::ProcessGroup& group, const StateDict& state, const std::string& when);
 
-// Throws like evaluate() on all ranks of the group, without communication, if the run's GradScaler
-// skipped too many steps for a trained model: more than half of at least 20 steps, or all of fewer.
+// Throws like evaluate() on all ranks, without communication, if GradScaler skipped too many of the
+// run's steps: more than half of at least 20, or all.
 void require_updates(const comm::ProcessGroup& group, std::int64_t steps, std::int64_t updates);
 
 }  // namespace ringsmith::apps

@@ -1,12 +1,12 @@
-// The output of --profile, also shown in the report: the operations of a step and their costs.
+// The output of --profile: the operations of a step and their costs.
 //
 //   operation              calls/step   ms/step   share   GFLOP/s   GB/s
 //   LinearBackward                  9     41.20  38.1 %     105.3   12.0
 //   ...
 //   between operations                     3.10   2.9 %
 //
-// On a GPU an operation's time is the time of its kernels. The last row is the rest of the step:
-// the loop itself, data and waiting; on a GPU, the time in which the device was idle.
+// On a GPU, an operation's time is the time of its kernels. The last row is the rest of the step:
+// the loop itself, data and waiting, or on a GPU the device's idle time.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,6 @@ finishes its step on all ranks, saves, and ends with exit code 75. A second
 signal ends it immediately. The same command with --resume auto continues it.)";
 }
 
-// A Check (command_line.hpp): returns an empty string or the error.
 std::string is_a_device(const std::string& name) {
   try {
     (void)parse_device(name);
@@ -45,9 +44,9 @@ std::string is_a_device(const std::string& name) {
   }
 }
 
-// A replica's bits depend on these settings, too, because each rank computes the norm of the
-// gradients and the update by itself. (Gradients are averaged, so ranks may multiply bf16 matrices
-// with different instructions; see kernels/cpu/fast/matmul_bf16.hpp.)
+// Settings on which a replica's bits depend, because each rank computes the norm of the gradients
+// and the update itself. The instructions used for bf16 products are not among these settings,
+// because they affect only the gradients, which are averaged (kernels/cpu/fast/matmul_bf16.hpp).
 comm::Settings surroundings_of(const MachineOptions& o) {
   const bool on_cpu = parse_device(o.device).is_cpu();
   comm::Settings out{{"the version of ringsmith", RINGSMITH_VERSION},
@@ -210,7 +209,7 @@ void add_train_options(CommandLine& app, TrainOptions& o, const std::string& def
       "--ddp-logging", o.ddp_logging,
       "print DistributedDataParallel's logging data: buckets, order of the gradients, times");
   app.add_flag("--json", o.json, "the closing report as one JSON object on standard output");
-  // A former option: hidden, and rejected with the name of the program that replaces it.
+  // Hidden; the error names the program that measures steps.
   app.refuse("--bench", "--bench: unknown option; train_bench measures steps");
 }
 

@@ -1,4 +1,3 @@
-// The options shared by the training programs, and the settings derived from them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,6 @@
 
 namespace ringsmith::apps {
 
-// The device of a rank, and how the ranks communicate.
 struct MachineOptions : JobOptions {
   std::string device = "cpu";  // cpu, cuda (one per local rank) or cuda:NUMBER
   int threads = 1;
@@ -24,7 +22,7 @@ struct MachineOptions : JobOptions {
   bool stage_through_host = false;
   std::string overlap = "auto";
   std::string algorithm = "automatic";
-  std::string schedule;  // the path of a custom all-reduce; empty: none
+  std::string schedule;  // custom all-reduce; empty: none
   std::string comm_hook = "none";
   int powersgd_rank = 1;
   std::int64_t powersgd_start = 10;
@@ -44,9 +42,9 @@ struct TrainOptions : MachineOptions {
   bool heeds_signals = true;    // handle SIGTERM, SIGUSR1; false if ranks are threads
   std::string run_dir;          // empty: runs/<stamp>; also the default of flight_dir
   std::int64_t save_every = 0;  // steps between checkpoints; 0: none
-  int keep = 3;                 // number of checkpoints to keep
-  std::string resume;           // a checkpoint's folder, "auto", or empty
-  bool per_step = false;        // a lost rank ends the step, not the job
+  int keep = 3;
+  std::string resume;     // a checkpoint's folder, "auto", or empty
+  bool per_step = false;  // a lost rank ends the step, not the job
   bool no_trace = false;
   std::int64_t eval_every = 0;  // steps between evaluations on held-out data; 0: only at the end
   bool profile = false;
@@ -57,36 +55,34 @@ struct TrainOptions : MachineOptions {
   std::string progress = "auto";
 };
 
-// Adds the shared options to the program's own. The values in o are the defaults. default_length
-// describes the run's length when neither --steps nor --epochs is given.
+// The values in o are the defaults. default_length describes the run's length without --steps and
+// --epochs.
 void add_train_options(CommandLine& app, TrainOptions& o, const std::string& default_length);
-// Adds only the groups Machine and Communication, and the footer, for a program without a run's
-// folder. flight_dir: describes the default of --flight-dir.
+// Adds only the groups Machine and Communication, and the footer. flight_dir: describes the default
+// of --flight-dir.
 void add_machine_options(CommandLine& app, MachineOptions& o,
                          const std::string& flight_dir = "none");
 
-// Configures the kernels and their threads; returns the options of the process group. Throws
-// UsageError if the device does not exist, or if --schedule and --algorithm contradict each other.
+// Configures the kernels and their threads. Throws UsageError if the device does not exist or
+// --schedule and --algorithm contradict each other.
 [[nodiscard]] comm::GroupOptions group_of(const MachineOptions& o);
-// Calls group_of() and creates the group.
 [[nodiscard]] std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o);
 
 [[nodiscard]] DdpOptions ddp_options(const MachineOptions& o);
 // Throws UsageError if --ddp plain is combined with an option about buckets or hooks.
 void check_ddp(const TrainOptions& o);
-// Registers the hook that --comm-hook names.
 void register_comm_hook(const MachineOptions& o, DistributedDataParallel& ddp,
                         const std::shared_ptr<comm::ProcessGroup>& group);
 
-// For --amp: the guard for forward and loss, and the scaler, which is enabled for f16.
+// For --amp: the guard for forward and loss, and the scaler, enabled for f16.
 [[nodiscard]] Autocast autocast_of(const TrainOptions& o);
 [[nodiscard]] GradScaler scaler_of(const TrainOptions& o);
 
-// Samples in one rank's batch: derived from --global-batch if given (UsageError unless it is
-// divisible by the ranks and their batches per step), else --batch.
+// From --global-batch if given (UsageError unless it is divisible by the ranks and their batches
+// per step), else --batch.
 [[nodiscard]] std::int64_t batch_per_rank(const TrainOptions& o, int world);
 
-// Number of steps of the run, from --steps or --epochs; default_steps without either.
+// From --steps or --epochs; default_steps without either.
 [[nodiscard]] std::int64_t steps_of(const TrainOptions& o, std::int64_t batches_per_epoch,
                                     std::int64_t default_steps);
 

@@ -69,9 +69,9 @@ std::string digest_of(const Module& model) {
   return hash.hex();
 }
 
-// Opens this rank's file, with one line per attempt of a step; null without a folder. A restarted
-// rank appends to its predecessor's file, and a resumed run (reopens) to the earlier run's files.
-// Otherwise throws UsageError if an earlier run has left a file.
+// Opens this rank's file of attempts; returns null without a folder. A rank of a resumed run
+// (reopens) continues the earlier run's file. A rank that joins after the first quorum continues
+// its predecessor's file, if there is one. Otherwise throws UsageError if the file exists.
 std::unique_ptr<JsonLines> open_history(const std::string& folder, int rank,
                                         const PerStepTraining& training, bool reopens) {
   if (folder.empty()) return nullptr;
@@ -84,7 +84,6 @@ std::unique_ptr<JsonLines> open_history(const std::string& folder, int rank,
 
 }  // namespace
 
-// Reports on the first rank which ranks take part.
 class PerStepRun::Announcer {
  public:
   void say(const PerStepTraining& training, const std::string& text) {
@@ -107,9 +106,9 @@ class PerStepRun::Announcer {
   std::vector<int> ranks_;
 };
 
-// Each rank reads checkpoints, and the first rank writes them, as if it trained alone, so that no
-// rank waits for a rank that may be lost. The rank that is first when a step begins writes the
-// state after the previous step, if a checkpoint of that step is due and has not been written.
+// Each rank reads checkpoints, and the first rank writes them, as if it trained alone: no rank may
+// wait for a rank that may be lost. The rank that is first when a step begins writes the state
+// after the previous step, if that is due and has not been written.
 class PerStepRun::TurnsToSave {
  public:
   struct Length {
@@ -135,7 +134,7 @@ class PerStepRun::TurnsToSave {
             .ranks = length.ranks,
             .batch_size = o.batch,
             .steps = length.steps,
-            // Uses the same samples on all ranks, so that all reach the same verdict.
+            // The same samples on all ranks, so that all reach the same verdict.
             .next_loss =
                 [&, length] {
                   const NoGradGuard no_grad;
@@ -152,7 +151,6 @@ class PerStepRun::TurnsToSave {
     checkpoints_.describe(trained_);
   }
 
-  // Implements PerStepOptions::begin.
   PerStepOptions::Begin begin(bool first) {
     speaks_ = first;
     try {
@@ -180,7 +178,6 @@ class PerStepRun::TurnsToSave {
     for (const RunState& state : trained_.states) state.load(values.at(state.name));
   }
 
-  // Called before each attempt of a step.
   void save_if_due() {
     const std::int64_t step = training_->step();
     if (!training_->is_first() || !checkpoints_.due(step) || saved_ == step) return;
@@ -190,14 +187,13 @@ class PerStepRun::TurnsToSave {
                     step));
     saved_ = step;
   }
-  // Called after a step with a finite loss, which proves the held checkpoint sound.
   void step_counted() {
     if (training_->step() == 1) first_loss_ = training_->loss();
     checkpoints_.prove();
     if (checkpoints_.failed()) checkpoints_.stop(training_->step());
   }
-  // Called on the first rank after the last step, when the state has proved sound. Blocks until the
-  // checkpoint is on the disk.
+  // Called on the first rank when the final state has proved sound. Blocks until the checkpoint is
+  // on the disk.
   void save_last() {
     if (training_->step() > begun_.step) save(true);
     checkpoints_.finish(training_->step());
@@ -217,7 +213,7 @@ class PerStepRun::TurnsToSave {
   }
 
   const TrainOptions& options_;
-  std::chrono::milliseconds patience_;  // the other ranks wait as long
+  std::chrono::milliseconds patience_;  // half of --timeout: the other ranks wait, too
   bool speaks_ = false;
   double first_loss_ = 0;
   std::int64_t saved_ = 0;  // step of this rank's last checkpoint
@@ -238,7 +234,7 @@ struct PerStepRun::State {
   std::optional<StopRequest> stop;
   std::int64_t steps = 0;
   std::optional<StepSampler> sampler;
-  std::shared_ptr<comm::ProcessGroup> alone;  // this rank only
+  std::shared_ptr<comm::ProcessGroup> alone;
   std::optional<TurnsToSave> checkpoints;
   std::optional<PerStepTraining> training;
   std::unique_ptr<JsonLines> history;
@@ -413,7 +409,7 @@ int PerStepRun::finish(const std::function<std::string(comm::ProcessGroup&)>& ev
       headline = evaluate(group);
     }
     if (!first) return;
-    // This must run inside finish(): after it, no rank is left to write the model.
+    // Must run inside finish(): after it, no rank is left to write the model.
     if (stopped || s.o.save_every > 0) s.checkpoints->save_last();
     if (stopped) return;
     if (folder.empty()) folder = create_run_dir("");

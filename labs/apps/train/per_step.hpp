@@ -1,6 +1,5 @@
-// A run with --per-step: ranks may be lost or join meanwhile
-// (runtime/parallel/beyond/per_step.hpp). Its training loop is the one of a TrainingRun (run.hpp),
-// except that a step may have to be repeated:
+// A run with --per-step (runtime/parallel/beyond/per_step.hpp), in which ranks may be lost or join.
+// The training loop differs from a TrainingRun's (run.hpp) in that a step may be repeated:
 //
 //   PerStepRun run(options, task);
 //   while (run.begin_step()) {
@@ -37,33 +36,33 @@ struct PerStepTask {
   std::function<Tensor(const Tensor& outputs, const Tensor& targets)> loss;  // a mean
 };
 
-// With --run-dir, each rank writes steps-rank-R.jsonl there: a line for each step that counted (its
-// ranks, this rank's sample indices, the mean loss; after a step in which a rank joined, the
-// SHA-256 of the parameters) and for each attempt that failed. With --save-every the first rank
-// also writes the checkpoints of run_checkpoints.hpp.
+// With --run-dir, each rank writes steps-rank-R.jsonl there, with a line for each failed attempt
+// and for each step that counted: its ranks, this rank's sample indices, the mean loss, and the
+// SHA-256 of the parameters if a rank joined. With --save-every the first rank also writes
+// checkpoints (run_checkpoints.hpp).
 class PerStepRun {
  public:
-  // Blocks until the first quorum. The options and the objects of the task must outlive this
-  // object. Throws UsageError for options that cannot be combined with --per-step.
+  // Blocks until the first quorum. The options and the task's objects must outlive this object.
+  // Throws UsageError for options that cannot be combined with --per-step.
   PerStepRun(const TrainOptions& o, const PerStepTask& task);
   ~PerStepRun();
   PerStepRun(const PerStepRun&) = delete;
   PerStepRun& operator=(const PerStepRun&) = delete;
 
-  [[nodiscard]] std::int64_t steps() const;  // of the whole training
+  [[nodiscard]] std::int64_t steps() const;
   // False after the last step, or when the ranks were asked to stop.
   [[nodiscard]] bool begin_step();
   // Forward, backward, the ranks' mean gradients and the exchange of their losses. False: the step
-  // does not count, and begin_step() follows.
+  // does not count; call begin_step() next.
   [[nodiscard]] bool try_gradients();
   [[nodiscard]] std::int64_t updates() const;
-  // The arguments of TrainingRun::step_done(). Throws if the loss is not finite.
+  // Takes the same arguments as TrainingRun::step_done(). Throws if the loss is not finite.
   void step_done(bool made, double lr, double scale);
 
-  // Collective. All ranks compare the SHA-256 of their parameters, and the first rank writes
-  // model.safetensors and prints the results: a headline, which `evaluate` returns on every rank
-  // (collective), and a sample. Returns the program's exit code. Throws QuietStop with
-  // ExitCode::preempted when all have saved because of a signal.
+  // Collective. Throws if the ranks' parameters differ. The first rank writes model.safetensors,
+  // and prints the headline that `evaluate` (collective) returns, and the sample. Returns the
+  // program's exit code. If a signal has stopped the run, the first rank writes a checkpoint
+  // instead, and all ranks throw QuietStop with ExitCode::preempted.
   int finish(
       const std::function<std::string(comm::ProcessGroup&)>& evaluate,
       const std::function<std::string()>& sample = [] { return std::string(); });

@@ -22,7 +22,6 @@ constexpr int kDefaultWidth = 80;
 constexpr int kLineWidth = 75;  // with ringrun's prefix at most 80
 
 // Opens the terminal behind standard error or, under mpirun, behind mpirun's standard error.
-// Invalid if there is none.
 Descriptor open_terminal() {
   if (isatty(STDERR_FILENO) != 0) return Descriptor(dup(STDERR_FILENO));
   if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return {};
@@ -104,7 +103,8 @@ void Progress::update(const ProgressState& state) {
   if (!due && state.step != 1 && state.step != state.steps) return;
   last_ns_ = now;
   if (style_ == Style::bar) {
-    // Leaves one column free: a full line would wrap. \033[K erases the rest of a longer line.
+    // Leaves one column free, because a full line would wrap. \033[K erases the rest of a longer
+    // line.
     const auto width = static_cast<int>(terminal_width(kDefaultWidth, open_terminal().get()));
     fmt::print(out_, "\r{}\033[K", render_progress(state, width - 1));
     drawn_ = true;

@@ -2,10 +2,10 @@
 //
 //   [=====>       ] 480/1000  loss 2.3104  21.4k tokens/s  comm 3.1 ms  exposed 0.4 ms  0:52 left
 //
-// On a terminal one line is redrawn and cut to the terminal's width: the least important fields are
-// dropped first. Into a file or a pipe a plain line is written every few seconds. Under mpirun a
-// rank's own streams say nothing about the reader (standard output is always a pseudo-terminal,
-// standard error always a pipe), so the launcher's standard error is examined instead.
+// On a terminal, one line is redrawn, without the least important fields if it is too long. A file
+// or a pipe gets a plain line every few seconds. Under mpirun a rank's own streams say nothing
+// about the reader (standard output is always a pseudo-terminal, standard error always a pipe), so
+// the launcher's standard error is examined.
 #pragma once
 
 #include <cstdint>
@@ -37,9 +37,8 @@ struct ProgressState {
 class Progress {
  public:
   enum class Style : std::uint8_t { bar, lines, off };
-  // Parses "bar", "lines", "off"; anything else gives detect().
+  // "bar", "lines", "off"; anything else gives detect().
   [[nodiscard]] static Style parse(const std::string& name);
-  // The style that suits the reader of standard error.
   [[nodiscard]] static Style detect();
 
   explicit Progress(Style style, std::FILE* out = stderr);
@@ -48,9 +47,9 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   // Draws if enough time has passed: bars ten times a second, lines every five seconds. Always
-  // draws the first and the last step.
+  // draws step 1 and the last step.
   void update(const ProgressState& state);
-  // Erases the bar, so that other output can be written; the next update redraws it.
+  // Erases the bar, so that other output can be written.
   void clear();
 
  private:

@@ -91,7 +91,7 @@ constexpr const char* kHead = R"html(<!doctype html>
 </main>
 <script type="application/json" id="data">)html";
 
-// The tools that every figure needs: elements, numbers, axes, the value under the pointer.
+// The tools of every figure.
 constexpr const char* kTools = R"html(</script>
 <script>
 'use strict';

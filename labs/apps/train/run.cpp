@@ -27,8 +27,8 @@ using trace::Category;
 constexpr double kNsPerSecond = 1e9;
 constexpr double kMiB = 1 << 20;
 
-// Keeps flight recorders in rank 0's folder, on every rank that sees the folder: on rank 0's host,
-// or on a shared file system. Collective, also for ranks that write to another folder.
+// Every rank that sees rank 0's folder (on its host, or on a shared file system) keeps its flight
+// recorder there. Collective, also for ranks that write to another folder.
 void keep_flight_beside(comm::ProcessGroup& group, const std::string& folder, bool wanted) {
   std::array<std::uint8_t, 4096> path{};
   if (group.rank() == 0)
@@ -179,7 +179,7 @@ void TrainingRun::compare_parameters() {
   together(group_, [&] { check_drift(group_, model_->named_parameters()); });
 }
 
-// A full disk must not end the training: it continues up to the model, and fails only then.
+// A full disk must not end the training run before the model is written.
 void TrainingRun::note(const nlohmann::ordered_json& line) {
   if (!metrics_.lost.empty()) return;
   try {
@@ -215,7 +215,7 @@ void TrainingRun::record_step(const StepTime& time, double lr, double scale) {
   }
   note(line);
 
-  // Means over the last steps, so that the progress line is steady enough to read.
+  // Means of the last steps are steady enough to read.
   const StepTime sum = clock_.recent();
   const auto steps = static_cast<double>(clock_.step_clock().steps());  // of this process
   const auto n = static_cast<double>(clock_.recent_steps());
@@ -231,8 +231,8 @@ void TrainingRun::record_step(const StepTime& time, double lr, double scale) {
 
 namespace {
 
-// The parts of a step's time, which add up to it. The hidden part of communication is inside
-// forward and backward.
+// The parts of a step's time, which add up to it. Hidden communication is inside forward and
+// backward.
 struct Part {
   const char* name;
   const char* key;
@@ -354,7 +354,7 @@ nlohmann::ordered_json to_json(const Report& report) {
   return out;
 }
 
-// The contents of run.json, without the data for the figures by step.
+// run.json, without the data by step.
 nlohmann::ordered_json facts_of(const comm::ProcessGroup& group, const TrainOptions& o,
                                 const RunPlan& plan, const Outcome& outcome, const Report& report) {
   const auto program = outcome.metadata.find("program");

@@ -1,17 +1,15 @@
-// Everything around a training loop: its clock, progress, files, checkpoints, the final report. The
-// program itself runs the loop and reports the end of each part of a step:
+// Everything around a training loop: clock, progress, files, checkpoints, the final report. The
+// program runs the loop and reports the end of each part of a step:
 //
 //   begin_step()  fetched()    forward_done()        backward_done() losses_done()  step_done()
 //        |---data----|----forward----|---------backward--------|         |----optimizer----|
 //                                    | the ranks exchange their losses ..^
 //
-// In a step of several micro-steps (accumulate.hpp) each micro-step has the first three parts, and
-// the step's loss is the sum of theirs.
+// In a step of several micro-steps (accumulate.hpp), each micro-step has the first three parts.
 //
-// The exchange is the program's own (LossExchange in agreement.hpp): a collective that overlaps
-// with the last backward, next to DDP's. A GPU runs asynchronously. The host waits for it once per
-// step, for the loss, when backward has been queued; while spans are recorded (no --no-trace) also
-// at the end of the step (run_clock.hpp).
+// The exchange is a collective of the program's own (LossExchange) that overlaps with the last
+// backward. The host waits for a GPU once per step: for the loss, after backward has been queued.
+// While spans are recorded, it also waits at the end of the step (run_clock.hpp).
 #pragma once
 
 #include <cstdint>
@@ -41,7 +39,6 @@ struct RunPlan {
   Device device;                 // of the model
 };
 
-// The result of the run.
 struct Outcome {
   std::string headline;                                 // "validation loss 1.93 nats/byte"
   std::vector<std::pair<std::string, double>> figures;  // the same for --json
@@ -51,53 +48,49 @@ struct Outcome {
 
 class TrainingRun {
  public:
-  // Starts recording spans.
   TrainingRun(comm::ProcessGroup& group, const TrainOptions& options);
 
-  // Collective. If rank 0 cannot create the folder, all ranks stop and rank 0 reports the reason.
+  // Collective. If rank 0 cannot create the folder, all ranks stop.
   void open_folder();
-  // Collective; call once, before start(). Continues after the step of the checkpoint, if there is
-  // one (RunCheckpoints).
+  // Collective; call once, before start(). Continues from the checkpoint, if there is one
+  // (RunCheckpoints).
   void resume(const Trained& trained);
   [[nodiscard]] const std::string& folder() const { return folder_; }  // on rank 0
 
-  // Prints text on rank 0: on standard output, or on standard error with --json, which reserves
-  // standard output for the report.
+  // Prints on rank 0, to standard output, or to standard error with --json.
   void say(const std::string& text) const;
 
-  // Sets the function that --eval-every and evaluate() run: collective, without effect on training.
+  // Sets the function that --eval-every and evaluate() call. The function is collective, and must
+  // not affect training.
   void evaluate_with(std::function<Evaluation()> evaluation);
   // Collective. Evaluates the current model; the time is not part of any step. After the last step,
-  // throws unless the model is worth writing: its loss, its state and the optimizer's state are
-  // finite, and not too many of the run's steps were skipped (require_updates, evaluate.hpp).
+  // throws if the loss, the model or the optimizer's state is not finite, or if too many steps were
+  // skipped (require_updates, evaluate.hpp).
   [[nodiscard]] Evaluation evaluate();
 
-  void start(const RunPlan& plan);  // starts the clock of the first step
-  // False after the last step.
+  void start(const RunPlan& plan);
   [[nodiscard]] bool begin_step();
   void fetched();
   void forward_done();
   void backward_done();
   [[nodiscard]] std::int64_t step() const { return reached_.step; }  // the current one, from 1
-  // For LossExchange: this rank's request to the others.
   [[nodiscard]] LossExchange::Wish wish() const;
-  // The results of the exchange. Throws on all ranks if one could not write a checkpoint.
+  // Throws on all ranks if one could not write a checkpoint.
   void losses_done(double mean, LossExchange::Wish strongest);
-  // made: the result of GradScaler::step(). scale: its value after the update. When due, compares
-  // the ranks' parameters and takes a checkpoint; replicas that have drifted apart end the run, and
-  // no saved checkpoint is replaced. If a rank was asked to stop (StopRequest) during the step, and
-  // it is not the last, all ranks save, rank 0 prints a message, and all throw QuietStop.
+  // made: the result of GradScaler::step(). scale: its value after the update. If a comparison of
+  // the ranks' parameters is due, makes it before taking a checkpoint, and throws if replicas have
+  // drifted apart. If a rank was asked to stop (StopRequest) before the last step, all ranks save
+  // and throw QuietStop.
   void step_done(bool made, double lr, double scale);
-  // Steps that were made: the position in a learning-rate schedule, unchanged by a skipped step.
+  // Steps that were not skipped: the position in a learning-rate schedule.
   [[nodiscard]] std::int64_t updates() const { return reached_.step - reached_.skipped; }
 
-  // Collective. Compares the ranks' parameters; writes model.safetensors, run.json, trace.json
-  // (unless --no-trace) and, with --report, report.html; prints the headline, the tables and the
-  // files' names.
+  // Collective. Compares the ranks' parameters, writes model.safetensors, run.json, trace.json
+  // (unless --no-trace) and, with --report, report.html, and prints the results.
   void finish(const Outcome& outcome);
 
  private:
-  void compare_parameters();  // collective; if they differ, one rank reports it and all stop
+  void compare_parameters();
   void stop_here();
   void note(const nlohmann::ordered_json& line);
   void record_step(const StepTime& time, double lr, double scale);
@@ -116,7 +109,7 @@ class TrainingRun {
   std::int64_t batches_ = 0, all_batches_ = 0;  // in this step, in all steps
   struct {
     std::unique_ptr<JsonLines> lines;  // on rank 0
-    std::string lost;                  // why no more lines are written; empty: they are
+    std::string lost;                  // why no more lines are written, or empty
   } metrics_;
   struct {
     std::function<Evaluation()> run;

@@ -36,8 +36,8 @@ constexpr const char* kFixed = "fixed ";   // prefixes of option names in Snapsh
 constexpr const char* kFree = "free ";
 
 // Options that do not affect the numbers of a training run, or whose effect is compared under
-// another name: the length of a step and of the run, and the data. For any other option, a message
-// reports if a run continues with a new value.
+// another name: the length of a step and of the run, and the data. A changed value of any other
+// option is reported.
 constexpr std::array kOfNoNumber{"--activation-checkpointing",
                                  "--batch",
                                  "--check-drift",
@@ -75,7 +75,7 @@ std::string from_rank_0(comm::ProcessGroup& group, const std::string& text) {
   return out;
 }
 
-// The texts of all ranks, [rank], on rank 0; empty elsewhere.
+// Returns the ranks' texts, by rank, on rank 0, and nothing on the other ranks.
 std::vector<std::string> on_rank_0(comm::ProcessGroup& group, const std::string& text) {
   const auto world = static_cast<std::size_t>(group.size());
   const std::array<std::int64_t, 1> size{std::ssize(text)};
@@ -94,7 +94,6 @@ std::vector<std::string> on_rank_0(comm::ProcessGroup& group, const std::string&
   return out;
 }
 
-// Sends rank 0's snapshot to every rank: a description, then the tensors.
 Snapshot from_rank_0(comm::ProcessGroup& group, Snapshot snapshot) {
   nlohmann::json form = {{"step", snapshot.step}, {"values", snapshot.values}};
   for (const auto& [file, tensors] : snapshot.tensors)
@@ -268,8 +267,8 @@ void RunCheckpoints::examine(const Snapshot& snapshot, const std::string& path) 
     fail(refused->second);
 }
 
-// Reads the checkpoint of --resume. If it is unusable, the error names the newest other candidate
-// in the run's folder, the given folder, or the folder that contains the checkpoint.
+// If the checkpoint of --resume is unusable, the error names the newest other candidate in the
+// run's folder, the given folder, or the folder that contains the checkpoint.
 void RunCheckpoints::read_given() {
   if (options_.resume.empty() || is_auto()) return;
   found_path_ = options_.resume;
@@ -289,7 +288,7 @@ void RunCheckpoints::read_given() {
   }
 }
 
-// If all checkpoints are incomplete, training starts from the beginning. If all are unusable for
+// If all checkpoints are incomplete, training starts from the beginning. If none is usable for
 // another reason, the user must decide, because a run from the start would overwrite them.
 std::optional<Snapshot> RunCheckpoints::newest() {
   const fs::path folder = checkpoints();
@@ -312,8 +311,8 @@ std::optional<Snapshot> RunCheckpoints::newest() {
   return found;
 }
 
-// Rank 0 reads for all ranks. But if the folder is not shared and rank 0 now runs on another host,
-// the checkpoint to continue from may be on another rank's host.
+// Throws if a rank sees checkpoints that rank 0, which reads for all ranks, does not see. The
+// folder need not be shared, so the wanted checkpoint may be on that rank's host.
 void RunCheckpoints::check_same_files() {
   const std::string folder =
       is_auto() ? (fs::path(options_.run_dir) / kCheckpoints).string() : options_.resume;
@@ -330,7 +329,7 @@ void RunCheckpoints::check_same_files() {
   });
 }
 
-// Runs on rank 0. Throws UsageError on the first difference between the saved and the current run.
+// On rank 0. Throws UsageError on the first difference between the saved and the current run.
 void RunCheckpoints::check(const Trained& trained) const {
   const auto fail = [&](const std::string& what, const std::string& before,
                         const std::string& now) {
@@ -363,14 +362,13 @@ void RunCheckpoints::check(const Trained& trained) const {
 void RunCheckpoints::describe(const Trained& trained) {
   trained_.emplace(trained);
   const TrainOptions& o = options_;
-  // Of these, the values in effect are saved.
+  // For these options, the values in effect are saved; for other options, the values as given.
   free_ = {{"--steps", std::to_string(trained.steps)},
            {"ranks", std::to_string(trained.ranks)},
            {"--global-batch", std::to_string(trained.batch_size * trained.ranks * o.accumulate)},
            {"--device", trained.model.device().is_cpu() ? "cpu" : "cuda"},
            {"--bf16-products",
             o.amp == "bf16" ? std::string(name_of(kernels::bf16_products())) : o.bf16_products}};
-  // All other options that the ranks compare are saved as given.
   const auto named = [](const comm::Settings& settings, const std::string& name) {
     return std::ranges::find(settings, name, &comm::Settings::value_type::first) != settings.end();
   };
@@ -434,7 +432,7 @@ Reached RunCheckpoints::resume(const Trained& trained) {
 void RunCheckpoints::load(const Snapshot& snapshot) {
   const Metadata& values = snapshot.values;
   trained_->model.load_state_dict(tensors_of(snapshot, kModel));
-  // Unlike torch.load_state_dict(): the command line's optimizer options take precedence.
+  // The command line's optimizer options take precedence, unlike in PyTorch's load_state_dict().
   StateDict optimizer = tensors_of(snapshot, kOptimizer);
   for (const auto& [name, value] : trained_->optimizer.state_dict())
     if (name.rfind("param_groups.", 0) == 0 && optimizer.count(name) != 0) optimizer[name] = value;
@@ -443,7 +441,7 @@ void RunCheckpoints::load(const Snapshot& snapshot) {
     trained_->scaler.load_state_dict(scaler->second);
   for (const RunState& state : trained_->states) state.load(value(values, state.name));
   const auto rng = values.find("rng." + std::to_string(group_.rank()));
-  constexpr std::uint64_t kApart = 1'000'003;  // steps, so that new ranks repeat no older one
+  constexpr std::uint64_t kApart = 1'000'003;  // per step, so that new ranks repeat no older seed
   if (rng != values.end())
     set_rng_state(rng->second);
   else
@@ -474,7 +472,7 @@ void RunCheckpoints::announce(const Snapshot& snapshot) const {
 }
 
 void RunCheckpoints::await_writer(std::int64_t step) {
-  // Waits in pieces, so that no rank's wait for rank 0 exceeds its deadline even with a slow disk.
+  // Wait in pieces, so that even with a slow disk no rank's wait for rank 0 exceeds its deadline.
   const auto piece = std::chrono::milliseconds(static_cast<std::int64_t>(250 * options_.timeout));
   enum : std::int32_t { writing, written, refused };
   for (std::array<std::int32_t, 1> state{writing}; state[0] != written;) {

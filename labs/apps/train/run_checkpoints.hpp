@@ -1,34 +1,33 @@
-// The checkpoints of a training program: their contents in addition to model and optimizer, how all
-// ranks write one together, and how a run continues from one.
+// The checkpoints of a training program: their contents besides model and optimizer, and how all
+// ranks together write a checkpoint and continue from a checkpoint.
 //
-// Rank 0 writes everything, into one folder with one manifest (runtime/checkpoint/snapshot.hpp).
-// It gathers the only state that differs between ranks, their random numbers: 7 KB per rank. So one
-// rename makes a checkpoint complete, no rank waits for another's disk, and neither writing nor
-// reading needs a shared file system, because rank 0 sends the contents.
+// Rank 0 writes everything into one folder with one manifest (runtime/checkpoint/snapshot.hpp),
+// after it has gathered the only state that differs between ranks, their random numbers (7 KB
+// each). So one rename completes a checkpoint. No shared file system is needed, because rank 0
+// reads for all.
 //
 //   rank 0   model, optimizer --copy--> writer thread --> checkpoints/step-000200/
 //            sampler, losses, options ----^
 //   rank r   random numbers --gather------^
 //
 // Bit for bit. A resumed run has the losses and the model of an uninterrupted run if the options,
-// the number of ranks, the program, the libraries and the kind of processor or GPU are the same;
-// with --device cuda also the device of each rank. Then every number is computed from the same
-// numbers in the same order; the order of the buckets, which determines the order of the sums, is
-// saved too. The exception is --comm-hook powersgd, whose state is not saved: a message says so.
+// the number of ranks, the program, the libraries and the kind of processor or GPU are the same,
+// and with --device cuda the device of each rank. The exception is --comm-hook powersgd, whose
+// state is not saved.
 //
-// With --per-step any rank may be lost, including the one that writes. Therefore each rank has a
-// RunCheckpoints for a group that contains only itself: all ranks read, and the current first rank
-// writes (per_step.cpp).
+// With --per-step any rank may be lost, including the writer. Therefore each rank has a
+// RunCheckpoints for a group of only itself: all ranks read, and the current first rank writes
+// (per_step.cpp).
 //
 // Only sound checkpoints. A checkpoint is written when the loss of the next step, or of the
-// evaluation at the end, is finite (CheckpointManager::hold); until then it replaces no older one.
-// Training continues from a checkpoint if its tensors are finite, its optimizer's state is valid,
-// and a trial of the next batch gives a finite loss. --resume auto reports and skips any other.
+// evaluation at the end, is finite (CheckpointManager::hold). Training continues from one if its
+// tensors are finite, its optimizer's state is valid, and a trial of the next batch gives a finite
+// loss. --resume auto reports and skips any other.
 //
-// A different number of ranks. The rest of the epoch is distributed over the new ranks
-// (SamplerState): no sample is repeated, and only samples that do not fill a batch at the end are
-// left out. Rank r continues with the random numbers of the earlier rank r; a new rank starts with
-// manual_seed(seed + 1 + r + 1'000'003 * step). From there on, sums are rounded in another order.
+// A different number of ranks. The rest of the epoch is distributed over the new ranks without
+// repeated samples (SamplerState). Rank r continues with the random numbers of the earlier rank r;
+// a new rank starts with manual_seed(seed + 1 + r + 1'000'003 * step). The ranks' sums are rounded
+// differently than in the earlier run.
 #pragma once
 
 #include <chrono>
@@ -54,21 +53,21 @@
 
 namespace ringsmith::apps {
 
-// A part of the training's state that is not a tensor, as text; the same on all ranks.
+// Training state that is not a tensor, as text; the same on all ranks.
 struct RunState {
   std::string name;
   std::function<std::string()> save;
   std::function<void(const std::string&)> load;
 };
-// The position in the epoch; the order of DDP's buckets (empty: not known yet, and not loaded).
+// sampler_state: the position in the epoch. order_state: the order of DDP's buckets; an empty order
+// is not known yet, and is not loaded.
 [[nodiscard]] RunState sampler_state(std::function<SamplerState()> save,
                                      std::function<void(const SamplerState&)> load);
 [[nodiscard]] RunState order_state(std::function<std::vector<int>()> save,
                                    std::function<void(const std::vector<int>&)> load);
 [[nodiscard]] std::vector<RunState> states_of(Batches& batches, DistributedDataParallel& ddp);
 
-// The training to save or resume, with the program's own options; RunCheckpoints adds the shared
-// options.
+// The training run to save or resume. RunCheckpoints adds the options shared by all programs.
 struct Trained {
   Module& model;
   Optimizer& optimizer;
@@ -82,7 +81,7 @@ struct Trained {
   comm::Settings fixed;               // must be unchanged; other changed options are only reported
 };
 
-// "12345 bytes with SHA-256 0123456789abcdef...", for checkpoints and for the ranks to compare.
+// "12345 bytes with SHA-256 0123456789abcdef..."
 [[nodiscard]] std::string identity_of(const std::vector<std::span<const std::byte>>& data);
 
 struct Reached {
@@ -91,12 +90,10 @@ struct Reached {
   std::int64_t skipped = 0;              // number of steps skipped by GradScaler
 };
 
-// True if the run saves when a signal stops it: the options name a folder or an interval to save.
 [[nodiscard]] inline bool saves_when_stopped(const TrainOptions& o) {
   return !o.run_dir.empty() || o.save_every > 0 || !o.resume.empty();
 }
 
-// The message to print when all ranks have saved because a signal asked them to stop.
 [[nodiscard]] std::string how_to_continue(std::int64_t step, std::int64_t steps,
                                           const std::string& folder);
 
@@ -110,44 +107,45 @@ class RunCheckpoints {
   // is full.
   [[nodiscard]] std::string open_folder();
 
-  // For --per-step, where each rank has a group that contains only itself and all share the folder.
-  // Replaces open_folder(): reads the checkpoint of --resume, and does not lock.
+  // Replaces open_folder() for --per-step, where all ranks share the folder: reads the checkpoint
+  // of --resume, and does not lock.
   void look_in(const std::string& folder);
-  // Called on the rank that writes from now on. The previous writer may still be ending, so this
-  // waits for its lock for at most `patience`.
+  // Called on the rank that writes from now on. Waits for at most `patience` for the lock of the
+  // previous writer, which may still be ending.
   void take_lock(std::chrono::milliseconds patience);
-  // Name and digest of the checkpoint that resume() has loaded; "" if none.
+  // Name and digest of the checkpoint that resume() has loaded, if any.
   [[nodiscard]] const std::string& resumed_from() const { return resumed_from_; }
 
-  // Sets the training, for a rank that does not resume(). It must outlive this object.
+  // Sets the training run to save; resume() does this, too. trained must outlive this object.
   void describe(const Trained& trained);
-  // Collective. Returns the progress restored from the checkpoint, step 0 without one. Throws
+  // Collective. Returns the progress restored from the checkpoint; step 0 without one. Throws
   // UsageError on one rank and QuietStop on the others if the checkpoint is of another training run
   // or unusable, or if the ranks see different checkpoints. The argument must outlive this object.
   [[nodiscard]] Reached resume(const Trained& trained);
 
   [[nodiscard]] bool due(std::int64_t step) const;
   // Collective, at the end of a step. Takes a checkpoint, which prove() writes, if one is due or
-  // the step is the last. Throws like require_finite() (evaluate.hpp).
+  // `last` is true. Throws like require_finite() (evaluate.hpp).
   void step_done(const Reached& reached, bool last);
-  // Writes the held checkpoint. Called when the loss of the step after it is finite.
+  // Writes the held checkpoint. Call it when the loss of the step after the checkpoint is finite.
   void prove();
-  // Collective. Throws unless the current model and optimizer state are finite.
+  // Collective. Throws unless the model and the optimizer state are finite.
   void require_sound(std::int64_t step) const;
   // On the rank that writes: true if the writer thread has failed and the error is unreported.
   [[nodiscard]] bool failed() const { return manager_ && manager_->failed(); }
-  // On that rank: true if the previous checkpoint has been written, now or within `patience`.
+  // On the rank that writes: true if the previous checkpoint is on the disk, now or within
+  // `patience`.
   [[nodiscard]] bool ready(std::chrono::milliseconds patience) {
     return !manager_ || manager_->wait_for(patience);
   }
-  // Called on all ranks after failed() on one: throws that error there, QuietStop on the others.
+  // After failed() on one rank: throws the writer's error there, and QuietStop on the other ranks.
   [[noreturn]] void stop(std::int64_t step);
   // Collective, when the model has proved sound. Blocks until the last checkpoint is on the disk.
   void finish(std::int64_t step);
 
  private:
   [[nodiscard]] bool is_auto() const { return options_.resume == "auto"; }
-  [[nodiscard]] std::string checkpoints() const;  // the folder of the checkpoints
+  [[nodiscard]] std::string checkpoints() const;
   [[nodiscard]] std::optional<Snapshot> newest();
   void examine(const Snapshot& snapshot, const std::string& path) const;
   void read_given();
@@ -168,7 +166,7 @@ class RunCheckpoints {
   std::optional<Snapshot> found_;
   std::string found_path_, resumed_from_;
   std::map<std::int64_t, std::string> refused_;  // steps of rejected checkpoints, and why
-  std::set<std::string> said_;                   // skipped checkpoints already reported
+  std::set<std::string> said_;                   // skipped checkpoints that were reported
 };
 
 }  // namespace ringsmith::apps

@@ -1,8 +1,7 @@
-// The clock of a training run: the parts of each step, the last steps, the time since the start.
+// The clock of a training run: the parts of each step, the last steps, and the total time.
 //
-// A GPU runs asynchronously, and the host does not wait for it at the end of a part. While spans
-// are recorded, events mark the parts in the device's stream; at the end of the step the host waits
-// for the last event, and the events tell when each part began and ended.
+// A GPU runs asynchronously. While spans are recorded, events mark the parts in the device's
+// stream, and the host waits only for the last event, at the end of the step.
 #pragma once
 
 #include <array>
@@ -20,19 +19,19 @@ class RunClock {
   explicit RunClock(bool tracing) : steps_(tracing) {}
 
   void start(Device device);  // of the model
-  void begin_step();          // and its first part
+  void begin_step();
   void begin_part();
   void end_part(const char* name, trace::Category category);
-  // Waits for the device, if it has parts, and records them on the host's clock.
+  // If events have marked parts, waits for the device and records these parts on the host's clock.
   void settle_parts();
-  // Ends the step, whose parts are settled, and returns its times.
+  // Ends the step, whose parts must be settled, and returns its times.
   StepTime end_step(std::int64_t step);
-  // Time that belongs to no step.
   void leave_out(std::int64_t ns);
 
   [[nodiscard]] const StepClock& step_clock() const { return steps_; }
   [[nodiscard]] StepClock& step_clock() { return steps_; }
-  // In nanoseconds: from the start to the end of the last step; from the step before it to its end.
+  // Nanoseconds from start() to the end of the last step, and between the ends of the last two
+  // steps.
   [[nodiscard]] std::int64_t elapsed() const { return end_ns_ - begin_ns_; }
   [[nodiscard]] std::int64_t period() const { return period_ns_; }
   // Sum over the last steps, at most kRecent, and their number.
@@ -44,7 +43,7 @@ class RunClock {
   Device device_;
   std::int64_t begin_ns_ = 0, end_ns_ = 0;  // of training; of the last step
   std::int64_t period_ns_ = 0;
-  std::int64_t part_ns_ = 0;  // the begin of the current part
+  std::int64_t part_ns_ = 0;  // start of the current part
   Event part_event_;          // the same, on a device
   struct Part {
     const char* name;

@@ -26,7 +26,7 @@ constexpr const char* kRemedy = "; choose a writable place with --run-dir";
   throw UsageError("cannot create run directory '" + path.string() + "': " + why + kRemedy);
 }
 
-// Returns true if the folder was created, false if the path exists.
+// Creates the folder and its parents. Returns false if the path exists.
 bool make(const fs::path& path) {
   std::error_code error;
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
@@ -36,7 +36,6 @@ bool make(const fs::path& path) {
   return made;
 }
 
-// An existing folder may still not be writable: a read-only mount, another owner.
 void check_writable(const fs::path& path) {
   if (access(path.c_str(), W_OK | X_OK) != 0) refuse(path, std::strerror(errno));
 }
@@ -119,7 +118,7 @@ JsonLines::JsonLines(const std::string& path) : path_(path), file_(std::fopen(pa
 }
 
 JsonLines::JsonLines(const std::string& path, std::int64_t step) : path_(path) {
-  AtomicFile file(path);  // first: it rejects paths that are not files, which cannot be read either
+  AtomicFile file(path);  // first: rejects a path that is not a file, which cannot be read either
   std::ifstream before(path);
   std::string kept;
   for (std::string line; std::getline(before, line);) {

@@ -86,7 +86,8 @@ void for_each_span(const std::string& path, const char* having, const Visit& vis
   }
 }
 
-// The step of median length among rank 0's steps in the trace, without the atypical first ones.
+// Returns rank 0's step of median length. The first steps, which are atypical, do not count if
+// there are enough others.
 Window typical_step(const std::string& path) {
   constexpr std::size_t kWarmUp = 2;
   std::vector<Window> steps;
@@ -102,8 +103,8 @@ Window typical_step(const std::string& path) {
   return *middle;
 }
 
-// All ranks' spans within the step. A rank's all-reduces are its buckets, in order, unless a
-// communication hook replaced them.
+// All ranks' spans within the step. Without a communication hook, a rank's all-reduces are its
+// buckets, in order.
 ordered_json timeline_of(const std::string& path, bool plain_buckets) {
   if (!fs::exists(path)) return nullptr;
   const Window window = typical_step(path);
@@ -194,7 +195,6 @@ std::string words(const ordered_json& value) {
   return out;
 }
 
-// Adds the text above and below the figures.
 void add_words(ordered_json& data, const ordered_json& facts, const std::string& folder) {
   const auto text = [&](const char* key, const std::string& otherwise) {
     return facts.contains(key) ? words(facts[key]) : otherwise;

@@ -8,7 +8,7 @@
 //
 // Two popular metrics measure something else. (backward - comm) / backward reports 80 % overlap for
 // 100 ms of backward followed by 20 ms of communication, though nothing overlaps; comm / (forward +
-// backward) is the same for a serial run and for a perfectly hidden one. Only the intervals tell.
+// backward) is the same for a serial run and for a perfectly hidden one.
 //
 // Spans nest: backward() contains the wait for the last bucket. So a thread computes only while it
 // is inside a compute span and not inside its own comm or wait span.
@@ -21,8 +21,7 @@
 
 namespace ringsmith::apps {
 
-// A set of times is a sorted list of disjoint, non-empty half-open intervals [begin, end) that do
-// not touch.
+// A set of times: a sorted list of disjoint, non-empty half-open intervals that do not touch.
 //
 //   a       |-----|     |----|
 //   b          |----------|
@@ -34,7 +33,8 @@ struct Interval {
 };
 using Intervals = std::vector<Interval>;
 
-// Accepts any intervals, in any order, overlapping or empty; an end before its begin is empty.
+// Accepts any intervals, in any order, overlapping or empty; an interval that ends before it begins
+// is empty.
 [[nodiscard]] Intervals unite(std::vector<Interval> intervals);
 [[nodiscard]] Intervals subtract(const Intervals& a, const Intervals& b);
 [[nodiscard]] Intervals clip(const Intervals& a, Interval window);
@@ -49,17 +49,16 @@ struct StepTime {  // nanoseconds within one window; sums over steps by +=
   std::int64_t comm = 0;     // |C|
   std::int64_t exposed = 0;  // |C \ K|
   std::int64_t tail = 0;
-  // Waits within comm, for ranks of this node and of other nodes (comm/transport/peers.hpp).
+  // Waits for ranks of this node, and for ranks of other nodes.
   std::int64_t wait_within = 0;
   std::int64_t wait_between = 0;
 
-  // The share of communication that was hidden by computation; 0 without communication.
+  // 0 without communication.
   [[nodiscard]] double hidden_fraction() const;
-  // The time outside of all parts: bookkeeping of the loop. Never below 0.
+  // The time outside of all parts; at least 0.
   [[nodiscard]] std::int64_t other() const;
   StepTime& operator+=(const StepTime& o);
 };
-// All members, for loops over them.
 constexpr std::int64_t StepTime::*kStepTimes[] = {
     &StepTime::step,        &StepTime::forward,     &StepTime::backward, &StepTime::optim,
     &StepTime::data,        &StepTime::comm,        &StepTime::exposed,  &StepTime::tail,
@@ -68,26 +67,23 @@ constexpr std::int64_t StepTime::*kStepTimes[] = {
 // Events may extend beyond the window; only the part inside counts.
 [[nodiscard]] StepTime measure(const std::vector<trace::FinishedSpan>& events, Interval window);
 
-// Measures steps: drains the tracer after each step, and keeps the events for the trace file, whole
-// steps up to kKeptEvents events.
+// Drains the tracer after each step, and keeps whole steps of events, up to kKeptEvents.
 class StepClock {
  public:
-  // With tracing off, only the length of a step is measured.
   explicit StepClock(bool tracing);
   ~StepClock();
   StepClock(const StepClock&) = delete;
   StepClock& operator=(const StepClock&) = delete;
 
   void begin();
-  // Ends the step that began with begin() and returns its times.
   StepTime end(std::int64_t step);
-  // Adds events that were recorded outside of steps (during evaluation, for example) to the trace.
+  // Adds events recorded outside of steps (e.g. during evaluation) to the trace.
   void keep_rest();
 
   [[nodiscard]] const StepTime& total() const { return total_; }
   [[nodiscard]] std::int64_t steps() const { return steps_; }
   [[nodiscard]] const std::vector<trace::FinishedSpan>& events() const { return events_; }
-  // Number of events that were measured but not kept, plus those that the tracer dropped.
+  // Events that were measured but not kept, plus those that the tracer dropped.
   [[nodiscard]] std::uint64_t lost() const { return lost_ + trace::dropped(); }
   [[nodiscard]] bool tracing() const { return tracing_; }
 

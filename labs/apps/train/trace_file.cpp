@@ -22,7 +22,7 @@ std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
-// Exact: after weeks of uptime, microseconds in a double would lose the nanoseconds.
+// After weeks of uptime, microseconds in a double would lose the nanoseconds.
 std::string microseconds(std::int64_t ns) {
   const std::int64_t size = std::llabs(ns);
   return fmt::format("{}{}.{:03}", ns < 0 ? "-" : "", size / 1000, size % 1000);
@@ -35,7 +35,7 @@ ClockOffset estimate_offset(const std::vector<ClockSample>& samples) {
   const auto trip = [](const ClockSample& s) { return s.received - s.sent; };
   const auto best = std::ranges::min_element(samples, {}, trip);
   require(trip(*best) >= 0, "clock offset: a sample was received before it was sent");
-  // Not (sent + received) / 2, because the sum of two stamps may overflow.
+  // The sum of two stamps may overflow.
   return {best->remote - (best->sent + trip(*best) / 2), trip(*best) / 2 + 1};
 }
 
@@ -76,7 +76,6 @@ std::string chrome_trace(const std::vector<std::string>& fragments,
 
 namespace {
 
-// Rank 0 sends a message, and the peer answers with its clock.
 ClockOffset measure_peer(comm::ProcessGroup& group, int peer) {
   std::vector<ClockSample> samples;
   std::array<std::int64_t, 1> stamp{};
@@ -98,7 +97,7 @@ ClockOffset measure_peer(comm::ProcessGroup& group, int peer) {
   return offset;
 }
 
-// Gathers texts of different lengths, one rank at a time: rank 0 returns all, the others none.
+// Gathers texts of different lengths on rank 0; returns nothing on the others.
 std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::string& mine) {
   std::array<std::int64_t, 1> length{static_cast<std::int64_t>(mine.size())};
   std::vector<std::int64_t> lengths(static_cast<std::size_t>(group.size()));
@@ -116,15 +115,14 @@ std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::stri
   return out;
 }
 
-// Collective. Returns on every rank the offset of each rank's clock from rank 0's, measured by
-// ping-pongs. Ranks on one host share CLOCK_MONOTONIC, so an estimate compatible with 0 counts as
-// 0; any other estimate is used as it is. The trace's notes list the offsets.
+// Collective. Returns on every rank the offset of each rank's clock from rank 0's. Ranks on one
+// host share CLOCK_MONOTONIC, so an estimate compatible with 0 counts as 0.
 std::vector<ClockOffset> clock_offsets(comm::ProcessGroup& group) {
   std::vector<ClockOffset> offsets(static_cast<std::size_t>(group.size()));
   for (int peer = 1; peer < group.size(); ++peer)
     if (group.rank() == 0 || group.rank() == peer)
       offsets[static_cast<std::size_t>(peer)] = measure_peer(group, peer);
-  // Rank 0 sends the offsets to the peers, because only it has both stamps.
+  // Only rank 0 has the stamps of both clocks, so it computes and sends the offset.
   for (auto& o : offsets) {
     std::array<std::int64_t, 2> pair{o.offset_ns, o.uncertainty_ns};
     group.broadcast(std::span<std::int64_t>(pair), 0);

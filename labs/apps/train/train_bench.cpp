@@ -1,6 +1,6 @@
-// train_bench: the cost of a training step. Prints medians of a step and its parts on synthetic
-// data for the models of tests/bench/peers, in the format of torch_common.py there, so that one
-// parser reads both.
+// train_bench: the median times of a training step and its parts, on synthetic data for the models
+// of tests/bench/peers. Prints results in the format of torch_common.py there, so that one parser
+// reads the output of both.
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -31,7 +31,6 @@ struct BenchOptions {
   GPTOptions gpt;
 };
 
-// A model, with its optimizer, loss and data.
 struct Subject {
   const char* unit;
   double units;  // per rank and step
@@ -64,7 +63,7 @@ Subject make_gpt(const BenchOptions& o, Device device, Generator& random) {
   return s;
 }
 
-// An image classifier for images of this shape.
+// image: the shape of one image.
 Subject make_classifier(const BenchOptions& o, Device device, Generator& random, const Shape& image,
                         std::unique_ptr<Module> model) {
   constexpr std::int64_t kClasses = 10;
@@ -101,7 +100,6 @@ Subject make_subject(const BenchOptions& o, Device device, Generator& random) {
       std::make_unique<ResNet>(ResNetOptions{.depth = 18, .classes = 10, .small_stem = true}));
 }
 
-// A model's defaults for the options.
 struct Defaults {
   std::int64_t batch, steps, warmup;
 };
@@ -112,13 +110,12 @@ Defaults defaults_of(const std::string& model) {
   return {32, 6, 2};
 }
 
-// The time at which the device has completed all queued work.
 double now_ms(Device device) {
   synchronize(device);
   return static_cast<double>(trace::now_ns()) / 1e6;
 }
 
-// The maximum over the ranks for each column.
+// The maximum over the ranks of each value.
 std::vector<double> slowest(comm::ProcessGroup& group, const std::vector<double>& mine) {
   std::vector<double> out = mine;
   for (const auto& row : gather_rows(group, mine))
@@ -126,7 +123,7 @@ std::vector<double> slowest(comm::ProcessGroup& group, const std::vector<double>
   return out;
 }
 
-// Collective. Returns the line of results; the same on every rank.
+// Collective. The line of results; the same on every rank.
 std::string bench(const BenchOptions& o, const std::shared_ptr<comm::ProcessGroup>& group) {
   manual_seed(o.seed);
   const Device device = device_of_rank(o.machine.device);
@@ -193,7 +190,6 @@ std::string bench(const BenchOptions& o, const std::shared_ptr<comm::ProcessGrou
   return line + fmt::format(" | loss {:.4f} -> {:.4f}", first, last);
 }
 
-// Returns false if there is nothing to do.
 bool read_options(BenchOptions& o, int argc, char** argv) {
   o.gpt.vocabulary = 65;
   CommandLine app(

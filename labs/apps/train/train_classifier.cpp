@@ -49,7 +49,6 @@ std::string identity(const ImageDataset& set) {
       {std::as_bytes(std::span(images.pixels)), std::as_bytes(std::span(images.labels))});
 }
 
-// Digests of the data, which the ranks compare.
 comm::Settings inputs_of(const Classifier& c, const ImageSets& sets) {
   comm::Settings out{{kTrainingData, identity(sets.train)}, {kTestData, identity(sets.test)}};
   if (!c.weights.empty()) {
@@ -59,7 +58,6 @@ comm::Settings inputs_of(const Classifier& c, const ImageSets& sets) {
   return out;
 }
 
-// The settings that must be unchanged when a run is resumed.
 comm::Settings fixed_of(const Classifier& c) {
   comm::Settings out{{"the program", c.program}};
   out.insert(out.end(), c.fixed.begin(), c.fixed.end());
@@ -78,7 +76,7 @@ Tensor loss_of(const Tensor& outputs, const Tensor& labels) {
   return cross_entropy(outputs, labels);
 }
 
-// The training loop, as in train_gpt.cpp.
+// As in train_gpt.cpp.
 template <class MeanGradients>
 void train(auto& run, SGD& optimizer, GradScaler& scaler, const LrSchedule& schedule,
            const MeanGradients& mean_gradients) {

@@ -1,5 +1,5 @@
-// The common part of train_mlp and train_images: trains an image classifier with SGD, and measures
-// the share of test images that it classifies correctly.
+// The common part of train_mlp and train_images: trains an image classifier with SGD and measures
+// its accuracy.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,15 @@ struct Classifier {
   std::int64_t default_steps = 0;
   double momentum = 0.9, weight_decay = 0;  // of SGD
   int workers = 0;                          // threads that prefetch batches
-  // Each is called once on every rank; a UsageError on any rank stops all. Parameters may be drawn
-  // from the default generator, which then has the run's seed.
+  // The next two functions are called once on every rank; a UsageError on any rank stops all ranks.
+  // make_model may draw parameters from the default generator, which has the run's seed.
   std::function<ImageSets()> load;
   std::function<std::unique_ptr<Module>(const Images& train)> make_model;
   comm::Settings fixed;  // the program's own settings, for Trained
   std::string weights;   // a file that make_model reads; empty: none
 };
 
-// Collective: runs the whole training. Returns the program's exit code.
+// Collective. Returns the program's exit code.
 int train_classifier(const TrainOptions& common, const Classifier& classifier);
 
 }  // namespace ringsmith::apps

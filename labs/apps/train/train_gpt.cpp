@@ -1,5 +1,5 @@
-// train_gpt: the main job. Trains a GPT on this repository's own lessons and sources or any other
-// text, as bytes or tokens, data-parallel over all ranks of its launcher.
+// train_gpt: the main program. Trains a GPT on this repository's own lessons and sources or any
+// other text, as bytes or tokens, data-parallel over all ranks.
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -96,7 +96,7 @@ bool read_options(GptOptions& o, int argc, char** argv) {
   return app.parse(argc, argv);
 }
 
-// Loads the text that the options select and completes the model's options from it.
+// Loads the text, and completes the model's options from it.
 Corpus load(GptOptions& o) {
   Corpus corpus = load_corpus({o.common.data, o.tokens, o.vocabulary}, o.model.context);
   o.model.vocabulary = corpus.alphabet;
@@ -105,7 +105,6 @@ Corpus load(GptOptions& o) {
   return corpus;
 }
 
-// Digests of the data, which the ranks compare.
 comm::Settings inputs_of(const Corpus& corpus) {
   const auto identity = [](const TokenWindows& windows) {
     return identity_of({std::as_bytes(std::span(windows.text()))});
@@ -131,7 +130,6 @@ LrSchedule schedule_of(const GptOptions& o, std::int64_t steps) {
   return cosine_lr(o.common.lr, warmup, steps, o.floor * o.common.lr);
 }
 
-// "" if no sample is requested.
 std::string sample_of(const GptOptions& o, const Corpus& corpus, GPT& model) {
   if (o.sample.tokens == 0) return {};
   return "\n---- a sample ----\n" +
@@ -146,7 +144,6 @@ Metadata metadata_of(const GptOptions& o) {
           {"seed", std::to_string(o.common.seed)}};
 }
 
-// The settings that must be unchanged when a run is resumed.
 comm::Settings fixed_of(const GptOptions& o) {
   return {{"the program", "train_gpt"},
           {"--context", std::to_string(o.model.context)},
@@ -155,9 +152,9 @@ comm::Settings fixed_of(const GptOptions& o) {
           {"--pad-vocabulary", std::to_string(o.model.vocabulary_multiple)}};
 }
 
-// The training loop. The run is a TrainingRun, or with --per-step a PerStepRun. mean_gradients runs
-// forward and backward, leaves the ranks' mean gradients in .grad and exchanges their losses; it
-// returns false if a rank was lost, and the others repeat the step.
+// The run is a TrainingRun or, with --per-step, a PerStepRun. mean_gradients runs forward and
+// backward, leaves the ranks' mean gradients in .grad and exchanges their losses. If a rank was
+// lost, it returns false, and the step is repeated.
 template <class MeanGradients>
 void train(auto& run, const GptOptions& o, AdamW& optimizer, GradScaler& scaler,
            const LrSchedule& schedule, const MeanGradients& mean_gradients) {
@@ -232,7 +229,7 @@ int train_gpt(int argc, char** argv) {
 
   DistributedDataParallel ddp(*model, group, ddp_options(common));
   register_comm_hook(common, ddp, group);
-  // Dropout must differ between ranks; the parameters above are the same on all.
+  // Dropout must differ between ranks, but the parameters above must not.
   manual_seed(common.seed + 1 + static_cast<std::uint64_t>(group->rank()));
   AdamW optimizer(model->parameters(), adam_options(o));
 
@@ -266,8 +263,8 @@ int train_gpt(int argc, char** argv) {
               .fixed = fixed_of(o)});
   run.start({steps, "tokens", static_cast<double>(tokens_per_batch), device});
   train(run, o, optimizer, scaler, schedule, [&] {
-    // Two collectives overlap with backward: DDP's all-reduces of the gradients, and the exchange
-    // of the losses. A loss that is not finite stops all ranks before the update.
+    // DDP's all-reduces and the exchange of the losses overlap with backward. A loss that is not
+    // finite stops all ranks before the update.
     accumulate_gradients(run, losses, ddp, *batches, scaler, common, device, next_byte_loss);
     const double mean = losses.finish(run.step());
     run.losses_done(mean, losses.wish());

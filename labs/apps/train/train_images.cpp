@@ -1,7 +1,6 @@
-// train_images: trains an image classifier, a residual or a small convolutional network, on any
-// number of ranks.
+// train_images: trains an image classifier, a residual or a small convolutional network.
 //
-// Images come from CIFAR-10's or MNIST's files, or are drawn if no folder is given.
+// Images come from CIFAR-10's or MNIST's files, or are drawn.
 #include <fmt/format.h>
 
 #include "labs/apps/common/agreement.hpp"
@@ -84,7 +83,7 @@ ImageSets load(const ImageOptions& o) {
         ImageDataset(std::move(test), kClasses, statistics), origin};
   };
   const std::string& folder = o.common.data;
-  // Fixed seeds: a different --seed trains differently on the same shapes.
+  // With fixed seeds, a different --seed trains differently on the same shapes.
   if (folder.empty())
     return sets(draw_shapes(o.draw, 1), draw_shapes(o.draw / 10 + 1, 2), true, "drawn shapes");
   if (!find_cifar10(folder).empty())

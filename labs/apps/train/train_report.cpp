@@ -1,4 +1,4 @@
-// train_report: regenerates report.html in a run's folder from the folder's files.
+// train_report: regenerates report.html from the files in a run's folder.
 #include <fmt/format.h>
 
 #include "labs/apps/common/agreement.hpp"

@@ -5,11 +5,11 @@
 //     network           |  [ #0 ]  |[ #1 ]     [ #2 ]
 //                          begins when all ranks have called it and the previous one has ended
 //
-// Lab 09 uses this instead of labs/kit/fabric/, because the collective is given and the task is to
-// call it at the right time. The k-th calls of all ranks form one collective, so their kinds and
-// sizes must match. One rank runs at a time, until it waits. Therefore the same seed gives the same
-// run, and a deadlock is reported immediately. The clock advances by the computation that the
-// driver declares and by the network's time: 2 (N-1) alpha + 2 (N-1)/N beta bytes for an
+// Unlike labs/kit/fabric/, it provides the collective; the task is to call it at the right time.
+// The k-th calls of all ranks form one collective, so their kinds and sizes must match. One rank
+// runs at a time, and ranks are switched only in calls of the kit. Therefore the same seed gives
+// the same run, and a deadlock is reported immediately. The clock advances by the computation that
+// the driver declares and by the network's time: 2 (N-1) alpha + 2 (N-1)/N beta bytes for an
 // all-reduce, the cost of a ring.
 #pragma once
 
@@ -23,8 +23,8 @@ namespace kit {
 
 class Cluster;
 
-// A collective that has been started. Until wait() returns, the network owns the buffer: neither
-// write to it nor rely on its contents.
+// A started collective. Until wait() returns, the network owns the buffer: neither write to it nor
+// rely on its contents.
 class Work {
  public:
   void wait();
@@ -38,7 +38,6 @@ class Work {
   std::size_t call_;
 };
 
-// One rank's view of the group. All ranks make the same calls in the same order.
 class Group {
  public:
   [[nodiscard]] int rank() const { return rank_; }
@@ -72,13 +71,13 @@ class Cluster {
   // Runs body on each rank. Throws kit::Hang, kit::Misuse, or body's error with the rank's number.
   void run(const std::function<void(Group&)>& body);
 
-  // For drivers. compute: advances the rank's clock by `seconds`. end_of_step: synchronizes the
-  // ranks; all collectives must have been waited for. count_from_here: resets the counts.
+  // For drivers. compute: advances the rank's clock. end_of_step: synchronizes the ranks; all
+  // collectives must have been waited for. count_from_here: resets the counts.
   void compute(int rank, double seconds);
   void end_of_step(int rank);
   void count_from_here(int rank);
   // kinds (0: broadcast, 1: all-reduce), elements, begins, ends: one number per collective since
-  // the counts were reset. finish, computed: virtual seconds of each rank since then.
+  // the counts were reset. finish, computed: virtual seconds of each rank since that reset.
   void observe(Observation& out) const;
 
  private:

@@ -75,7 +75,7 @@ class atomic {
   Key key_;
 };
 
-// Memory that only one thread may use at a time: two unordered accesses, at least one of them a
+// Memory that only one thread may use at a time. Two unordered accesses, at least one of them a
 // store, are a data race.
 template <class T>
 class plain {

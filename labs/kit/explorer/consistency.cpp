@@ -134,7 +134,7 @@ bool Execution::add_sc(const Event& e) {
   };
   for (std::size_t t = 0; t < threads(); ++t) {
     const auto& others = sc_[t];
-    // An access made before e can follow it only by coherence.
+    // An access made before e can follow e only by coherence.
     for (std::size_t i = 0; i < others.size() && t != thread; ++i)
       if (const Event& other = event(others[i].id); other.place == e.place && sc_before(e, other)) {
         after[t] = std::min(after[t], std::uint16_t(i));
@@ -156,14 +156,14 @@ bool Execution::add_sc(const Event& e) {
         precedes = precedes || its[u] < before[u];
         news = news || its[u] > from_e[u];
       }
-      if (precedes && !news) break;  // its predecessors know all that it knows
+      if (precedes && !news) break;  // neither this access nor an earlier one learns anything
       if (precedes) earliest(its, from_e);
     }
   sc_[thread].push_back({e.id, after});
   return true;
 }
 
-// Checks all of psc if there are fences. Not optimized, because fences are rare.
+// Checks all of psc. Not optimized, because fences are rare.
 bool Execution::fences_agree() const {
   std::vector<const Event*> all, sc;
   for (const auto& events : events_)

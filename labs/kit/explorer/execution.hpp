@@ -27,7 +27,7 @@ inline void join(Clock& to, const Clock& from) {
   for (std::size_t t = 0; t < kMostThreads; ++t) to[t] = std::max(to[t], from[t]);
 }
 
-// Identifies an event; thread -1: the initial value of a location.
+// Thread -1: the initial value of a location.
 struct Id {
   std::int16_t thread = -1;
   std::uint16_t index = 0;
@@ -59,8 +59,8 @@ struct Location {
   std::vector<Id> accesses;  // of all threads, so far
 };
 
-// The choices that the program does not determine. The search creates guides; a run follows one and
-// continues from its end.
+// The choices that the program does not determine. A run follows a guide and continues from its
+// end.
 struct Guide {
   struct Entry {
     std::uint32_t stamp;
@@ -95,16 +95,17 @@ class Execution {
   [[nodiscard]] Id at(std::uint32_t place, std::size_t position) const {
     return position == 0 ? Id{} : orders[place][position - 1];
   }
-  // Coherence. Returns the position of the newest store that the thread knows. It cannot read an
-  // older one.
+  // Coherence: returns the position of the newest store that the thread knows, which is the oldest
+  // store that it can read.
   [[nodiscard]] std::size_t oldest_visible(std::size_t thread, std::uint32_t place) const;
-  // Atomicity: true if a store may directly follow this position. source: the store its load read.
+  // Atomicity: true if a store may directly follow this position. source: the store that the load
+  // of an exclusive store read.
   [[nodiscard]] bool fits(std::uint32_t place, std::size_t after, bool exclusive, Id source) const;
-  // Returns the thread's next event. add() makes it part of the execution.
+  // Returns the thread's next event, not yet part of the execution.
   [[nodiscard]] Event next(std::size_t thread, Kind kind, Order order, std::uint32_t place) const;
   // Returns false if the model forbids the execution: only seq_cst can be violated here.
   bool add(Event event);
-  [[nodiscard]] bool fences_agree() const;  // the same for seq_cst fences
+  [[nodiscard]] bool fences_agree() const;  // false if psc has a cycle
 
   // Returns the thread's clock. A plain access happens before the events that know a later event of
   // its thread.
@@ -127,7 +128,7 @@ class Execution {
   std::vector<State> states_;
   struct ScAccess {
     Id id;
-    Clock after;  // [thread]: index of its first seq_cst access after this one
+    Clock after;  // [thread]: index of the thread's first seq_cst access after this one
   };
   std::vector<std::vector<ScAccess>> sc_;  // [thread]
   bool has_sc_fence_ = false;

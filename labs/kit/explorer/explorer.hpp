@@ -12,20 +12,20 @@
 //     result.failure     "data race: ..."        result.execution     each step, with its values
 //
 // An *execution* is the events of every thread, the store that every load read from, and the order
-// of the stores to each location. Time plays no part: a load may read an old store although a newer
-// one has been made, as on a processor with store buffers. RC11 defines what is allowed (Lahav,
-// Vafeiadis, Kang, Hur, Dreyer: Repairing sequential consistency in C/C++11, PLDI 2017). It is
-// C++20 with one exception: no load reads a store that depends on the load or follows it in program
-// order ("load buffering", which POWER and ARM allow for relaxed atomics, is never seen here).
-// Release sequences are C++20's.
+// of the stores to each location. A load may read an old store although a newer one has been made,
+// as on a processor with store buffers. The model is RC11 (Lahav, Vafeiadis, Kang, Hur, Dreyer:
+// Repairing sequential consistency in C/C++11, PLDI 2017) with C++20's release sequences. It
+// differs from C++20 in one way: no load reads a store that depends on the load or follows it in
+// program order ("load buffering", which POWER and ARM allow for relaxed atomics, is never seen
+// here).
 //
 // The search is TruSt (Kokologiannakis, Marmanis, Gladstein, Vafeiadis: Truly stateless, optimal
 // dynamic partial order reduction, POPL 2022): it visits every execution exactly once, without a
 // list of visited ones. search.cpp implements it, consistency.cpp the model.
 //
 // It finds data races on plain memory, failed require() calls, and threads that wait forever, each
-// with its execution. When an execution is abandoned, its threads are not unwound: objects owned by
-// their stacks are not freed.
+// with its execution. An abandoned execution does not unwind its threads: objects owned by their
+// stacks leak.
 #pragma once
 
 #include <cstdint>
@@ -67,14 +67,14 @@ struct Weakening {
 struct Options {
   std::vector<Weakening> weakened = {};
   std::uint64_t most_executions = 10'000'000;
-  std::size_t most_events = 1000;  // atomic operations of one thread
+  std::size_t most_events = 1000;  // of one thread; an update counts as two
 };
 
 struct Result {
   std::uint64_t executions = 0;  // number in which all threads ended
-  std::uint64_t waiting = 0;     // number with a thread in a wait that ends in another execution
+  std::uint64_t waiting = 0;     // number stopped in a wait that read an old value
   std::uint64_t runs = 0;        // number of runs of the program, complete or not
-  std::size_t events = 0;        // atomic operations of the longest execution
+  std::size_t events = 0;        // of the longest execution; an update counts as two
   double seconds = 0;
   bool complete = false;                          // nothing was left out, and nothing failed
   std::string failure;                            // the first failure; empty if none
@@ -86,7 +86,7 @@ struct Result {
 // make() builds the program anew for each execution and must always build the same program.
 Result explore(const std::function<Program()>& make, const Options& options = {});
 
-// Called by threads and by `after`. require(): if `holds` is false, the exploration ends with this
+// Called by threads and by `after`. If `holds` is false, require() ends the exploration with this
 // failure.
 void require(bool holds, const std::string& what);
 void outcome(const std::string& text);
@@ -99,23 +99,25 @@ using Site = const void*;   // of the call
 
 bool exploring();  // inside a thread of a program, or in its `after`
 Key new_key();     // the next unused key of this execution
-// Must precede the first use. Names are string literals or outlive the exploration.
+// Must precede the first use of the key. The `name` of update() and touch() must outlive the
+// exploration.
 void declare(Key key, const std::string& name, Value initial);
 bool declared(Key key);
 
 // A loop that repeats one load from the same call site, and does nothing else, is a wait.
 Value load(Key key, Order order, Site site = nullptr, int bytes = 8);
 void store(Key key, Value value, Order order, int bytes = 8);
-// Returns the old value. `next` computes the new one, or declines (a failing compare_exchange).
+// Returns the old value. `next` computes the new value, or returns false (a failing
+// compare_exchange).
 using Next = std::function<bool(Value before, Value& after)>;
 Value update(Key key, const char* name, const Next& next, Order order, Order if_not = relaxed);
 void fence(Order order);
-// Plain memory: `bytes` keys starting at `first`, named name[index], or name if index is -1. shown:
-// the value there, if known.
+// Records an access to plain memory: `bytes` keys starting at `first`, named name[index], or name
+// if index is -1. shown: the value there; null if it is not known.
 void touch(Key first, std::size_t bytes, bool write, const char* name, std::int64_t index,
            const Value* shown);
 
-// Enclose the condition of a wait, which must have no effects other than loads.
+// These enclose the condition of a wait. The condition must have no effects other than loads.
 void begin_wait();
 void end_wait(bool ready);
 template <class Ready>
@@ -123,7 +125,7 @@ void wait_until(Ready ready) {
   begin_wait();
   end_wait(ready());
 }
-// callback(number) runs whenever another thread of the program continues, with its number.
+// Calls callback(number) each time a thread of the program starts or continues, with its number.
 void on_switch(std::function<void(std::size_t)> callback);
 
 }  // namespace explorer

@@ -186,8 +186,8 @@ Value Search::update(Key key, const char* name, const Next& next, Order order, O
   return before;
 }
 
-// Called when the urgent update is complete. The turn goes back to the first thread that can
-// continue.
+// Called after each update. If it was the urgent one, the first thread that can continue gets the
+// turn.
 void Search::end_update() {
   if (guide_.urgent != running_) return;
   guide_.urgent = -1;
@@ -217,7 +217,8 @@ void Search::end_wait(bool ready) {
   me.in_wait = false;
   if (ready) return;
   // Drops the run if the wait's only load read an old store although newer ones existed. Other
-  // executions read the newer stores, and this run leads to no other execution (it is not maximal).
+  // executions read the newer stores, and this run is not maximal, so it leads to no other
+  // execution.
   const auto& events = execution_.events(self());
   if (events.size() == me.wait_begins + 1) {
     const Event& e = events.back();

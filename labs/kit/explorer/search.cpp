@@ -1,22 +1,21 @@
 // The search: visits every execution exactly once.
 //
 // A *run* executes the program. It follows a guide to its end, then adds events one at a time, of
-// the first thread that can continue. Where there is a choice it takes one alternative and pushes a
-// guide for each of the others on a stack:
+// the first thread that can continue. Where there is a choice, it takes one alternative and pushes
+// a guide for each other alternative on a stack:
 //
 //   a load     reads from any store that is still visible; from the last one in the order first
 //   a store    takes any position in its location's order after the newest store that its thread
 //              knows; and existing loads that read something else may read from it: all events
 //              added after the load are undone, unless the store depends on them ("revisit")
 //
-// This would reach the same execution in many ways, of which only one may count. Therefore a
-// revisit may undo only events that are the search's first choices (TruSt: "maximally added").
-// These are loads that read from the last store that existed at the time, and stores that were put
-// last.
+// Without a restriction, a revisit would reach the same execution in many ways. Therefore it may
+// undo only events that are the search's first choices (TruSt: "maximally added"): loads that read
+// from the last store that existed at the time, and stores that were put last.
 //
-// A wait reads once. If the value does not end it, its thread stops, and continues in executions in
-// which a later store revisits that load. Threads that are stopped although they have seen the last
-// store wait forever.
+// A wait reads once. If the value does not end the wait, its thread stops. The thread continues in
+// executions in which a later store revisits that load. A stopped thread that has seen the last
+// store waits forever.
 #include "labs/kit/explorer/search.hpp"
 
 #include <algorithm>
@@ -25,7 +24,6 @@
 
 namespace explorer {
 
-// Chooses the store that a load reads from.
 Id Search::choose(Event& e) {
   const std::size_t oldest = execution_.oldest_visible(self(), e.place);
   if (guided()) {
@@ -53,7 +51,6 @@ Id Search::choose(Event& e) {
   return from;
 }
 
-// Chooses the position of a store.
 void Search::put(Event& e) {
   auto& order = execution_.orders[e.place];
   const std::size_t oldest = execution_.oldest_visible(self(), e.place);

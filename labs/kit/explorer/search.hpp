@@ -15,12 +15,12 @@ struct Fiber {
   ucontext_t context{};
   std::unique_ptr<std::byte[]> stack;
   Standing standing = Standing::ready;
-  std::optional<Id> needs;  // a store that this run must make first
+  std::optional<Id> needs;  // the store that the fiber waits for
   bool in_wait = false;
   std::size_t wait_begins = 0;  // index of the first event of the wait's condition
   Site last_site = nullptr;     // of the last event, if it was a load
   Key last_key = 0;
-  std::size_t last_begins = 0;  // index of its first event
+  std::size_t last_begins = 0;  // index of the first event of that load
 };
 
 // Per byte of plain memory: the last store to it, and the loads since.

@@ -11,7 +11,7 @@ const char* text(Order order) {
   return kNames[std::size_t(order)];
 }
 
-// Words with a flag in the upper half are easier to read in two parts.
+// Values with a flag in the upper half are easier to read in two parts.
 std::string text(Value v) {
   if (v >> 32 == 0) return std::to_string(v);
   if (~v >> 32 == 0) return std::to_string(std::int64_t(v));

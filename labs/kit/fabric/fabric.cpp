@@ -79,7 +79,7 @@ void Link::call(int to, const void* out, std::size_t out_count, int from, void* 
     state.pair(from, rank_).recv = &self.receiving;
     state.advance(from, rank_);
   }
-  // Even if the call is complete, another rank may run first. This is the hostile part.
+  // Even if the call is complete, another rank may run first.
   state.conductor.release();
   self.wake.acquire();
   if (state.unwinding) throw Unwind{};

@@ -3,11 +3,11 @@
 //   hostile   up to `capacity` messages are buffered between two ranks; with 0 a send waits for its
 //             receive. The rank that runs next, and the delay of every message, are drawn from the
 //             seed.
-//   virtual   one rank runs at a time, until it blocks; nothing depends on the machine's load, and
-//             the same seed gives the same run. When no rank can continue, that is a deadlock: it
-//             is reported immediately, not after a timeout.
-//   clock     a message of n bytes takes alpha + beta n; a rank sends one message at a time and
-//             receives one at a time. At the end the clock shows the schedule's cost on a network.
+//   virtual   one rank runs at a time, until its next call; nothing depends on the machine's load,
+//             and the same seed gives the same run. If no rank can continue, the deadlock is
+//             reported immediately.
+//   clock     a message of n bytes takes alpha + beta n, plus jitter; a rank sends one message at a
+//             time and receives one at a time. At the end the clock shows the cost on a network.
 #pragma once
 
 #include <functional>

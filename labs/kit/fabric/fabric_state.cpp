@@ -106,7 +106,8 @@ void Fabric::State::resume(Rank& rank) {
   conductor.acquire();
 }
 
-// If no rank can continue or a call was wrong, ends all ranks that are still running and throws.
+// Does nothing if any_ready and no call was wrong. Otherwise ends all running ranks, and throws the
+// exception of the lowest rank that threw one, or Misuse, or Hang.
 void Fabric::State::fail_if_stuck(bool any_ready) {
   if (any_ready && misuse.empty()) return;
   const std::string report = misuse.empty() ? "no rank can continue\n" + describe(waits()) : "";

@@ -1,8 +1,8 @@
-// A folder that all nodes of a job see, like a network file system: a place where processes that
-// have no other connection can meet. A file is complete, or it does not exist.
+// A folder that all nodes of a job see, like a network file system, through which processes without
+// any other connection exchange data. A file is complete, or it does not exist.
 //
 //     create   succeeds for exactly one of several concurrent attempts at the same name
-//     write    replaces an existing file
+//     write    creates a file or replaces it
 //     wait     waits for one file, up to a time limit
 #pragma once
 
@@ -24,7 +24,7 @@ class Folder {
   void write(const std::string& name, const std::string& text);
   [[nodiscard]] std::optional<std::string> read(const std::string& name) const;
   [[nodiscard]] std::vector<std::string> list() const;  // all names, sorted
-  bool remove(const std::string& name);                 // false if there was none
+  bool remove(const std::string& name);                 // false if there is no such file
   // Returns true as soon as a file of this name exists, or false if there is none after `longest`.
   [[nodiscard]] bool wait(const std::string& name, std::chrono::milliseconds longest) const;
 

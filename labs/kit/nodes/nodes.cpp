@@ -25,8 +25,8 @@ std::string& own_host() {
   return name;
 }
 
-// Closes the judge's channel in the child, but only once, because in a child of this child the same
-// descriptor may be a pipe that was opened later.
+// Closes the judge's channel in the child, once: in a child of this child, the same descriptor may
+// be a pipe that was opened later.
 void forget_the_judge() {
   static bool forgotten = false;
   if (!std::exchange(forgotten, true)) channel::forget();
@@ -94,7 +94,6 @@ int Nodes::start(const std::string& node, const Seat& seat) {
   return pid;
 }
 
-// Stores how a process ended, and its record.
 Ended Nodes::settle(Process& one, int status) {
   one.waited_for = one.place.ended = true;
   one.how.process = one.pid;

@@ -1,6 +1,6 @@
 // The nodes of a small cluster, all on this machine, on which a launcher starts the processes of a
-// job. The processes are real: they are forked, and a process that has ended stays in the system's
-// table as a zombie until its launcher has waited for it.
+// job. The processes are forked: one that has ended remains a zombie until its launcher has waited
+// for it.
 //
 //     launcher   start ... start      wait -> how a process ended      end -> SIGKILL
 //     process    program(seat); its return value is the exit code
@@ -23,20 +23,17 @@ struct Seat {
   int world = 0;
 };
 
-// How a process ended. As in the system, a process killed by a signal has no exit code.
 struct Ended {
   int process = 0;
   int code = 0;    // its return value; 0 if a signal killed it
   int signal = 0;  // the number of the signal that killed it; else 0
 };
 
-// The number of processes for a node.
 struct Slots {
   std::string node;
   int count = 0;
 };
 
-// Returns the name of the node on which this process runs.
 [[nodiscard]] const std::string& host_name();
 
 class Nodes {

@@ -10,19 +10,18 @@ namespace kit {
 
 class StagedNodes : public Nodes {
  public:
-  // program(seat, record) runs in every started process; its return value is the exit code.
   StagedNodes(std::vector<std::string> names, Folder folder, Program program)
       : Nodes(std::move(names), std::move(folder), std::move(program)) {}
-  // Adds to `out` each process's record as "NAME.INDEX", numbered in the order of starts, with how
-  // it was started and how it ended. Also adds the numbers of processes that were not waited for
-  // ("running", "zombies"). Rethrows a process's error; an unplanned death by a signal is an error,
-  // too.
+  // Puts the values of each process into `out` as "NAME.INDEX", where INDEX counts the starts from
+  // 0, with the arguments of the start and the exit code. Also counts the processes that were not
+  // waited for: "running" and "zombies". Rethrows a process's error. Unless deaths_are_planned, a
+  // process killed by a signal is an error, too, if its launcher did not end it.
   void observe(Observation& out, bool deaths_are_planned = false);
 };
 
-// Blocks until `processes` processes, not counting the job `but`, have used the folder, and then
-// for another 100 ms. Gives up after 2 s, because a student's processes may never use it; the judge
-// detects that.
+// Blocks until `processes` processes, not counting those of the job `but`, have used the folder,
+// but for at most about 2 s, because a student's processes may never use it. In either case, blocks
+// for another 100 ms.
 void wait_until_asked(int processes, const std::string& but);
 
 }  // namespace kit

@@ -22,7 +22,7 @@ void copy_text(char (&to)[size], const std::string& text) {
   to[size - 1] = '\0';
 }
 
-// Mapped in the driver before the first fork: zeroed memory that all processes share.
+// Mapped in the driver before the first fork, so all processes share it.
 Shared& shared() {
   static Shared& one = [&]() -> Shared& {
     void* at =

@@ -1,6 +1,5 @@
-// Each process of a run publishes its current activity in memory that the driver's watchdog reads
-// if the run does not end. The memory holds plain text and atomics, so a killed process leaves its
-// last line.
+// Each process of a run publishes its current activity in shared memory, which the driver's
+// watchdog reads if the run does not end. A killed process leaves its last line.
 #pragma once
 
 #include <atomic>
@@ -15,13 +14,11 @@ struct Whereabouts {
   char what[96];
 };
 
-// Returns the entry of this process.
 Whereabouts& whereabouts();
 // Allocates the entry of a new process; the parent calls this before the fork.
 Whereabouts& new_whereabouts(const std::string& who);
 void be_at(Whereabouts& mine);  // called in the child
 
-// Publishes the activity of this process during the object's lifetime.
 class Doing {
  public:
   explicit Doing(const std::string& what);
@@ -30,10 +27,8 @@ class Doing {
   Doing& operator=(const Doing&) = delete;
 };
 
-// Returns one line per process that has not ended.
 std::string describe_whereabouts();
-// Returns the number of processes that have used the folder, except those whose name contains
-// `but`.
+// Returns the number of processes that have used the folder and whose names do not contain `but`.
 int processes_that_asked(const std::string& but);
 
 }  // namespace kit

@@ -1,4 +1,3 @@
-// The clocks, the hooks that the compiler calls, and the C library's calls that order threads.
 #include "labs/kit/races/races.hpp"
 
 #include <cerrno>
@@ -11,7 +10,7 @@
 
 // The compiler inserts a call to one of the hooks (at the end of this file) before every memory
 // access, even in this file, except in functions with this attribute. Therefore nothing here uses
-// the library's templates, which lack it.
+// the library's templates, which lack the attribute.
 #define UNSEEN __attribute__((no_sanitize("thread")))
 
 namespace {
@@ -134,7 +133,6 @@ UNSEEN void watch(const void* at, std::size_t size) {
   if (first < lowest) lowest = first;
   if (first + size > highest) highest = first + size;
 }
-// Stops watching freed memory.
 UNSEEN void forget(const void* at) {
   const auto first = reinterpret_cast<std::uintptr_t>(at);
   for (int b = 0; b < block_count; ++b)
@@ -186,7 +184,7 @@ UNSEEN std::string end() {
 
 }  // namespace kit::races
 
-// Memory.
+// Operators that watch and forget the allocations of the student's objects.
 UNSEEN void* operator new(std::size_t size) {
   void* const at = std::malloc(size == 0 ? 1 : size);
   if (at == nullptr) throw std::bad_alloc();
@@ -207,7 +205,7 @@ UNSEEN void operator delete(void* at) noexcept {
 }
 UNSEEN void operator delete(void* at, std::size_t) noexcept { operator delete(at); }
 
-// Calls that order threads. These replace the C library's functions and call the originals.
+// Calls that order threads: each replaces the C library's function and calls the original.
 #define REAL(name) static const auto real = next(&name, #name)
 extern "C" {
 UNSEEN int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {

@@ -10,8 +10,8 @@
 // A lab whose lab.toml has flags = ["-fsanitize=thread"] and links this library is compiled with a
 // call before every access. The calls are ThreadSanitizer's (Serebryany et al., 2009), whose own
 // runtime needs more memory than a driver may have; the clocks are FastTrack's (Flanagan and
-// Freund, 2009), for every byte. Clocks are passed on by mutexes, condition variables, the start
-// and the end of a thread, and atomics. Every atomic access counts as acquire and release, so
+// Freund, 2009), for every byte. Mutexes, condition variables, the start and end of threads, and
+// atomics pass clocks on. Atomic loads count as acquire, stores as release, and updates as both, so
 // orders that are too weak are not found here; lab 19 covers them.
 #pragma once
 
@@ -24,7 +24,7 @@ namespace kit::races {
 // [first, first + bytes).
 void begin(const void* first, std::size_t bytes);
 
-// Objects that this thread allocates from now on are not watched.
+// Stops adding this thread's new objects.
 void end_of_allocations();
 
 // Stops watching. Returns a description of the first race, without addresses; empty if none.

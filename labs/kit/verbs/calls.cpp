@@ -1,5 +1,3 @@
-// The calls on queue pairs and completion queues. They check that a request is allowed in the
-// pair's state; a poll lets the device advance and another rank run.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -18,7 +16,6 @@ const char* name_of(ibv_qp_state state) {
   return names[state];
 }
 
-// Returns the wait of every rank, for the report of a hang.
 std::vector<kit::Wait> waits() {
   Hub& h = hub();
   std::vector<kit::Wait> all;

@@ -1,4 +1,3 @@
-// The objects of the simulated device: created, counted, and destroyed in the right order.
 #include "labs/kit/verbs/device.hpp"
 
 #include <cerrno>
@@ -34,7 +33,8 @@ void withhold(const std::string& kind, int after) {
   hub().missing_after = after;
 }
 
-// Index 0 is link-local (RoCE v1) and index 1 routable (v2); packets to one do not reach the other.
+// Index 0 is link-local (RoCE v1), and index 1 is routable (v2). A sender reaches only the peer's
+// GID with the same index.
 ibv_gid gid_of(int rank, int index) {
   ibv_gid gid{};
   if (index == 0)
@@ -45,8 +45,7 @@ ibv_gid gid_of(int rank, int index) {
   return gid;
 }
 
-// Runs another rank, drawn at random from those that are not done. Blocks until the caller's next
-// turn.
+// Runs another rank, drawn at random from those not done, until the caller's next turn.
 void Hub::yield() {
   const int mine = current;
   std::vector<int> others;

@@ -4,8 +4,8 @@
 //             access rights of memory, full queues, completion queue overruns, and packet numbers
 //   late      posting executes nothing: the device advances only while a rank polls, one request at
 //             a time, drawn from the seed. Data is read when it is sent, not when it is posted.
-//   one at a  a rank runs until a poll finds nothing, then another rank runs. When all ranks find
-//   time      nothing for long, that is a hang, and the report shows the wait of every queue pair.
+//   one at a  a rank runs until a poll finds nothing, and another rank continues. If the polls of
+//   time      all ranks find nothing for long, that is a hang, and the report shows each rank.
 //
 // This header is for drivers; students see only <infiniband/verbs.h>.
 #pragma once
@@ -25,8 +25,7 @@ void run(int ranks, std::uint64_t seed, const std::function<void(int rank)>& bod
 void stand_still(int turns);
 
 // live: objects that were not destroyed, by kind. unread: completions of sends left in a destroyed
-// queue. send_completions: number of completions of sends. trouble: errors, and requests that the
-// device refused, one per line.
+// queue. trouble: errors, and requests that the device refused, one per line.
 void observe(Observation& out);
 
 std::string last_trouble();

@@ -1,4 +1,4 @@
-// How the simulated device executes requests: keys, access rights, receivers that are not ready.
+// How the simulated device executes requests.
 #include <cstring>
 
 #include "labs/kit/verbs/state.hpp"
@@ -6,10 +6,9 @@
 namespace kit::verbs {
 namespace {
 
-constexpr int kAfterNak = 20;  // turns before a receiver that was not ready is retried
+constexpr int kAfterNak = 20;  // turns before a retry
 
-// Returns the region of the domain that has this key and these rights and contains all bytes, or
-// null.
+// Returns the domain's region with this key and these rights that contains all bytes, or null.
 Region* region_of(std::uint32_t key, bool remote, ibv_pd* domain, std::uint64_t at,
                   std::uint64_t bytes, int rights) {
   for (const auto& [lkey, region] : hub().regions) {
@@ -22,8 +21,7 @@ Region* region_of(std::uint32_t key, bool remote, ibv_pd* domain, std::uint64_t 
   return nullptr;
 }
 
-// True if the route's destination is the peer's address of the same kind as the local one (the same
-// GID index).
+// True if the route leads to the peer's address with the same GID index.
 bool reaches(const Pair& pair, const Pair& peer) {
   const auto& route = pair.attributes.ah_attr.grh;
   const ibv_gid there = gid_of(peer.rank, route.sgid_index);
@@ -35,7 +33,8 @@ bool reaches(const Pair& pair, const Pair& peer) {
 void Hub::complete(Pair& pair, bool send, ibv_wc wc, std::uint64_t place) {
   auto& queue = *static_cast<Completions*>(send ? pair.send_cq : pair.recv_cq);
   wc.qp_num = pair.qp_num;
-  // The other fields of a failed completion are undefined, so they get these values.
+  // In a failed completion, opcode, byte_len and imm_data are undefined, so they get values that no
+  // caller expects.
   if (wc.status != IBV_WC_SUCCESS) wc.opcode = ibv_wc_opcode(0x5a), wc.byte_len = wc.imm_data = ~0U;
   if (send) {
     ++send_completions;

@@ -41,13 +41,13 @@ struct Pair : ibv_qp {
   bool signal_all = false;
   ibv_qp_attr attributes{};
   std::deque<SendRequest> sends;  // posted, not executed yet
-  // Places of the send queue, in order. A place becomes free when the completion of its request or
-  // of a later one is polled; unsignalled requests are freed with the next signalled one.
+  // Numbers of requests posted to the send queue and of places freed in it. Polling a completion
+  // frees the places of its request and of all earlier requests.
   std::uint64_t posted = 0, freed = 0;
   std::map<std::uint64_t, std::uint64_t> place_of;  // request's number -> places before it
   std::deque<ibv_recv_wr> receives;
   int naks = 0;
-  std::uint64_t not_before = 0;  // in turns: retry after a receiver was not ready
+  std::uint64_t not_before = 0;  // turn of the next try, after a failed one
 };
 
 struct Rank {
@@ -77,8 +77,7 @@ struct Hub {
   std::string trouble;
 
   int refuse(int error, const std::string& why);
-  // True if a test withholds memory for the next object of this kind. This does not count as an
-  // error.
+  // True if a test withholds memory for the next object of this kind.
   bool withheld(const char* kind);
   void complete(Pair& pair, bool send, ibv_wc wc, std::uint64_t place = 0);
   void fail(Pair& pair, ibv_wc_status status);

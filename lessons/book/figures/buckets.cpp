@@ -4,11 +4,10 @@
 //     book_buckets --first 256 --cap 1024 --slow 1.5
 //
 // A live figure of the book. The buckets are DistributedDataParallel's (runtime/parallel/bucket).
-// The simulator (runtime/analysis/simulator) computes the time of an all-reduce. The hidden
-// and exposed parts are measured from the events as in a run's report
-// (labs/apps/train/step_time). Two things are assumed: gradients take backward time in proportion
-// to their bytes, and the slow rank computes everything --slow times as long.
-// rank computes everything --slow times as long.
+// The simulator (runtime/analysis/simulator) computes the time of an all-reduce. The hidden and
+// exposed parts are measured from the events as in a run's report (labs/apps/train/step_time). Two
+// things are assumed: gradients take backward time in proportion to their bytes, and the slow rank
+// computes everything --slow times as long.
 #include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -35,7 +35,7 @@ Tensor rows_contiguous(const Tensor& t) {
   return t.size(3) == 1 || t.strides()[3] == 1 ? t : t.contiguous();
 }
 
-// A separate tensor for the statistics, two numbers per row.
+// The statistics: two numbers per row.
 Tensor empty_statistics(const AttentionShape& s, TensorOptions options) {
   return Tensor::empty({s.rows(), 2}, options);
 }
@@ -69,7 +69,6 @@ void half_backward(Device device, Heads<const bf16> dout, const AttentionBf16Sav
 
 TensorOptions statistics_options(const Tensor& t) { return {DType::f32, t.device()}; }
 
-// a, b, c: q, k and v with contiguous rows.
 Tensor attention_of_halves(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& a,
                            const Tensor& b, const Tensor& c, const AttentionShape& s) {
   const Tensor statistics = empty_statistics(s, statistics_options(q));

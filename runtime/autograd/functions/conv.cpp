@@ -1,7 +1,7 @@
 // Convolution and pooling.
 //
 // conv2d takes x (n, c, h, w), weight (out, c / groups, kh, kw), and bias (out) or an undefined
-// tensor. Pooling takes (n, c, h, w) and pools the n * c planes separately.
+// tensor. Pooling treats the n * c planes of (n, c, h, w) separately.
 
 #include "kernels/conv.hpp"
 
@@ -22,8 +22,7 @@ namespace {
 using kernels::Conv2dShape;
 using kernels::Pool2dShape;
 
-// Limits strides, paddings, dilations and windows, so that sums and products of two cannot
-// overflow.
+// Limits strides, paddings, dilations and windows: sums and products of two must not overflow.
 constexpr std::int64_t kMostPixels = std::numeric_limits<std::int32_t>::max();
 
 constexpr const char* kAtMost = ", and at most 2^31 - 1";
@@ -153,7 +152,6 @@ Pool2dShape pool_shape(const char* function, const Tensor& x, Pair kernel, Pair 
   return s;
 }
 
-// Shared by avg_pool2d and global_avg_pool2d.
 Tensor averaged(const char* function, const char* node, const Tensor& x, const Pool2dShape& s) {
   const Tensor image = wide(x.contiguous());
   Tensor y = Tensor::empty({x.size(0), x.size(1), s.out_h(), s.out_w()}, image.options());

@@ -32,9 +32,7 @@ Tensor unary_function(const char* what, const char* node, Unary op, Binary backw
                 });
 }
 
-// If the operands have two different dtypes out of f32, f16 and bf16, as in mixed precision, the
-// result is f32. A tensor without dimensions counts as a number and takes the other operand's
-// dtype. f64 is never converted implicitly.
+// True in mixed precision. f64 is never converted implicitly.
 bool to_promote(const Tensor& a, const Tensor& b) {
   const auto mixed = [](DType dtype) { return dtype == DType::f32 || is_half(dtype); };
   return a.dtype() != b.dtype() && mixed(a.dtype()) && mixed(b.dtype());
@@ -182,9 +180,9 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
 }
 
 // ---- dropout ----
-// Each element is kept with probability 1 - p and scaled by 1 / (1 - p), which preserves the
-// expectation. On the CPU the mask is drawn like PyTorch's, one double per element. On a GPU each
-// element is computed independently from a counter (kernels/dropout.hpp).
+// Each element is kept with probability 1 - p and scaled by 1 / (1 - p). On the CPU the mask is
+// drawn like PyTorch's, one double per element. On a GPU each element of the mask is computed from
+// a counter (kernels/dropout.hpp).
 
 namespace {
 
@@ -209,7 +207,7 @@ Tensor dropout(const Tensor& x, double p, bool training) {
   if (!training || p == 0 || x.numel() == 0) return x;
   const profile::Operation operation("dropout");
   const Tensor mask = draw_mask(x, 1 - p);
-  // Computed in float unless x is f64. It is 0 for p = 1, where no element is kept.
+  // The scale is computed in float unless x is f64. For p = 1, no element is kept.
   const double scale = p == 1                    ? 0
                        : x.dtype() != DType::f64 ? 1 / static_cast<float>(1 - p)
                                                  : 1 / (1 - p);

@@ -1,7 +1,7 @@
 // linear, matmul and embedding.
 //
-// The backward of linear and of embedding writes the gradients of weights directly to their
-// destination (grad_destination), which takes one pass over the gradient instead of three.
+// The backward passes of linear and embedding write the gradients of weights directly to their
+// destination (grad_destination): one pass over the gradient instead of three.
 
 #include <array>
 #include <vector>
@@ -22,7 +22,7 @@ namespace {
 using kernels::Matrix;
 using kernels::Store;
 
-// Products also have kernels for the 16-bit types, which need no widened copies.
+// Products have kernels for the 16-bit types, too.
 template <class F>
 void visit_product_type(const char* function, DType dtype, const F& f) {
   if (dtype == DType::f16) return f(TypeTag<f16>{});
@@ -46,8 +46,8 @@ Tensor flat_rows(const Tensor& t) {
   return t.contiguous().view({rows, features});
 }
 
-// c = a b over the same batch dimensions. With accumulate, c += a b, and c may have batch strides
-// of 0.
+// c = a b over the same batch dimensions; with accumulate, c += a b, and batch strides of c may be
+// 0.
 void multiply(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate) {
   const auto batch_dims = static_cast<std::size_t>(c.dim() - 2);
   std::int64_t batches = 1;
@@ -69,7 +69,7 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate
   });
 }
 
-// Expands the batch dimensions of t to `batch`. The last two dimensions are kept.
+// Expands the batch dimensions of t to `batch`.
 Tensor with_batch(const Tensor& t, const Shape& batch) {
   Shape sizes = batch;
   sizes.push_back(t.size(-2));
@@ -93,8 +93,8 @@ Shape batch_of(const Tensor& a, const Tensor& b) {
   return batch;
 }
 
-// Returns a b, summed over the batch dimensions that `sizes` lacks or has as 1, which is the
-// gradient of a broadcast operand. If one matrix b applies to all of a, this is a single product.
+// Returns a b, summed over the batch dimensions that `sizes` lacks or has as 1 (the gradient of a
+// broadcast operand). If one matrix b applies to all of a, this is a single product.
 Tensor product(const Tensor& a, const Tensor& b, const Shape& sizes) {
   if (a.dim() > 2 && b.dim() == 2 && sizes.size() == a.sizes().size()) {
     Tensor c = Tensor::empty(sizes, a.options());
@@ -144,7 +144,8 @@ Tensor matmul(const Tensor& given_a, const Tensor& given_b) {
 
 Tensor linear(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias) {
   const profile::Operation operation("linear");
-  // The bias is cast last, so that backward visits its cast first, which keeps the order below.
+  // The bias is cast last, so that backward visits its cast before the weight's: the engine runs
+  // later nodes first.
   const Tensor x = autocast::lower(given_x), weight = autocast::lower(given_weight),
                bias = autocast::lower(given_bias);
   require(x.defined() && weight.defined() && x.dim() >= 1 && weight.dim() == 2 &&
@@ -167,7 +168,7 @@ Tensor linear(const Tensor& given_x, const Tensor& given_weight, const Tensor& g
                     matrix<T>(flat_rows(y)));
   });
   // The bias comes first, so that its gradient is ready before the weight's, as in PyTorch. The
-  // order in which gradients become ready determines the layout of DDP's buckets.
+  // ready order determines the layout of DDP's buckets.
   return record("LinearBackward", {bias, weight, x}, y, {rows, weight},
                 [](const Saved& saved, const Tensor& grad) {
                   const Tensor& w = saved[1];

@@ -72,7 +72,7 @@ Tensor layer_norm(const Tensor& given_x, const Tensor& given_weight, const Tenso
 namespace {
 
 // Gradients of (bias, weight, x, residual), given the gradients of the sum and of its
-// normalisation, either of which may be undefined.
+// normalisation. Either of the given gradients may be undefined.
 class AddLayerNormBackward : public Node {
  public:
   AddLayerNormBackward(const Tensor& sum, const Tensor& weight, const Tensor& mean,
@@ -117,8 +117,8 @@ class AddLayerNormBackward : public Node {
 
 AddNorm add_layer_norm(const Tensor& given_x, const Tensor& given_residual,
                        const Tensor& given_weight, const Tensor& given_bias, double eps) {
-  // Fused only on GPUs, because a CPU reads the sum from its cache anyway. All other cases use
-  // add(), which broadcasts and widens.
+  // Fused only on GPUs, because a CPU reads the sum from its cache anyway. If shapes or dtypes
+  // differ, add() broadcasts and widens.
   const auto fits = [&] {
     return given_x.defined() && given_residual.defined() && given_x.device().is_cuda() &&
            given_x.sizes() == given_residual.sizes() && !is_half(given_x.dtype()) &&

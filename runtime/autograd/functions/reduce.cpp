@@ -18,7 +18,6 @@ using raw::Binary;
 using raw::Scalar;
 using Grads = std::vector<Tensor>;
 
-// The gradient of a reduction, as a view that is expanded to the sizes of the input.
 Tensor spread(const Tensor& g, const Shape& sizes, const std::vector<bool>& reduced) {
   Shape kept = sizes;
   for (std::size_t d = 0; d < kept.size(); ++d)
@@ -33,7 +32,6 @@ std::int64_t count_of(const Shape& sizes, const std::vector<bool>& reduced) {
   return n;
 }
 
-// along() returns the dimension to walk along, without() the tensor without that dimension.
 kernels::Reduced along(const Tensor& x, int dim) {
   return {x.size(dim), x.strides()[static_cast<std::size_t>(dim)]};
 }
@@ -71,7 +69,7 @@ Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
       });
 }
 
-// Uses two passes, the mean first, to avoid cancellation.
+// Two passes, the mean first, to avoid cancellation.
 Tensor var(const Tensor& x, int dim, bool unbiased, bool keepdim) {
   if (is_half(x.dtype())) return to(var(to(x, DType::f32), dim, unbiased, keepdim), x.dtype());
   const profile::Operation operation("var");

@@ -1,4 +1,4 @@
-// Functions that change a tensor's shape or copy it. Results are views where the strides allow it.
+// Functions that change a tensor's shape or copy it.
 
 #include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
@@ -13,7 +13,6 @@ namespace {
 
 using Grads = std::vector<Tensor>;
 
-// y has x's elements in order with another shape, so backward reshapes the gradient.
 Tensor reshaped(const char* node, const Tensor& x, Tensor y) {
   return record(node, {x}, y, {}, [sizes = x.sizes()](const Saved&, const Tensor& g) {
     return Grads{g.reshape(sizes)};
@@ -96,8 +95,8 @@ Tensor to(const Tensor& x, Device device) {
                 [from = x.device()](const Saved&, const Tensor& g) { return Grads{g.to(from)}; });
 }
 
-// The gradient of a leaf is written directly to its destination. Under autocast every f32 weight
-// has a 16-bit copy, and the copy's gradient is widened while it is written into the bucket.
+// The gradient of a leaf is written directly to its destination. Under autocast, f32 weights have
+// 16-bit copies, whose gradients are widened while they are written into the bucket.
 Tensor to(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   const profile::Operation operation("to");

@@ -65,7 +65,6 @@ void check_loss_inputs(const char* name, const Tensor& x, const Tensor& target) 
   (void)detail::common_device(name, x, target);
 }
 
-// The statistics of cross_entropy_rows(): one LogSum per row of logits.
 template <class T>
 std::span<kernels::LogSum<T>> log_sums(const Tensor& t) {
   static_assert(sizeof(kernels::LogSum<T>) == 2 * sizeof(T));
@@ -74,8 +73,8 @@ std::span<kernels::LogSum<T>> log_sums(const Tensor& t) {
 }
 
 // nll_loss of the log-probabilities `given` or, if through_softmax, cross_entropy of the logits
-// `given`. For cross_entropy, a GPU never stores log-probabilities: its kernels recompute them from
-// the logits each time.
+// `given`. In cross_entropy a GPU never stores log-probabilities: its kernels recompute them from
+// the logits.
 Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& target,
                        Reduction reduction, std::int64_t ignore_index, double smoothing,
                        bool through_softmax) {
@@ -92,7 +91,6 @@ Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& targ
   const Tensor kept = through_softmax && !from_logits ? empty_like(in) : in;
   const Tensor statistics = from_logits ? Tensor::empty({x.size(0), 2}, x.options()) : Tensor();
   const Tensor losses = Tensor::empty({x.size(0)}, x.options());
-  // Reduction::none returns one loss per row, so backward receives one gradient per row.
   const bool whole = reduction != Reduction::none;
   Tensor loss = whole ? Tensor::empty({}, x.options()) : losses;
   const Tensor divisor = whole ? empty_like(loss) : Tensor();
@@ -116,7 +114,7 @@ Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& targ
       [ignore_index, smoothing, through_softmax, name](const Saved& saved, const Tensor& grad) {
         const Tensor& rows = saved[0];
         const Targets t{input<std::int64_t>(saved[1]), rows.size(1), ignore_index, smoothing};
-        // The gradient of each row's loss: either one number for all rows or one per row.
+        // The gradient of each row's loss: one number for all rows, or one per row.
         const Tensor g =
             saved[2].defined() ? raw::binary(Binary::div, grad, saved[2], name) : grad.contiguous();
         const Tensor dx = empty_like(rows);

@@ -11,7 +11,7 @@ namespace ringsmith::detail {
 using raw::common_device, raw::wide;
 
 // Calls f(TypeTag<float>) or f(TypeTag<double>). Throws a UsageError that names the function for
-// any other dtype. Callers must have widened 16-bit operands with wide().
+// other dtypes. Callers must have widened 16-bit operands with wide().
 template <class F>
 void visit_float_type(const char* function, DType dtype, const F& f) {
   if (dtype == DType::f32) return f(TypeTag<float>{});
@@ -20,7 +20,7 @@ void visit_float_type(const char* function, DType dtype, const F& f) {
                    ", expected f32, f64, f16 or bf16");
 }
 
-// Returns a contiguous tensor as a span for a kernel, or an empty span if it is undefined.
+// A contiguous tensor as a span for a kernel; empty if the tensor is undefined.
 template <class T>
 std::span<const T> input(const Tensor& t) {
   return t.defined() ? t.kernel_span<T>() : std::span<T>();
@@ -40,7 +40,6 @@ inline void require_dims(const char* function, const char* what, const Tensor& t
           std::string(function) + ": " + what + " must be " + meaning + ", got " + shape_of(t));
 }
 
-// Returns the index of dimension dim of t. Negative dims count from the end.
 inline int checked_dim(const char* function, const Tensor& t, int dim) {
   const int dims = t.dim();
   require(dim >= -dims && dim < dims, std::string(function) + ": dimension " + std::to_string(dim) +

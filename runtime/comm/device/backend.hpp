@@ -19,12 +19,12 @@ namespace ringsmith::comm {
 
 class DeviceBackend {
  public:
-  // Blocks the host until the device has finished an operation. A Work stores this function and may
+  // Blocks the host until an operation is done on the device. A Work stores this function and may
   // outlive the group.
   using HostWait = std::function<void(const cuda_ipc::DeviceOperation&)>;
 
-  // The objects that a backend uses. All of them outlive the backend. The dispatcher is the group's
-  // own, for host memory; its agreement barrier starts every collective.
+  // The objects that a backend uses; they outlive it. The dispatcher runs calls on host memory, and
+  // its agreement barrier starts every collective.
   struct Group {
     Peers& peers;
     Dispatcher& dispatcher;
@@ -33,30 +33,29 @@ class DeviceBackend {
   };
 
   virtual ~DeviceBackend() = default;
-  // Runs a queued call on device memory, after transfer.operation->ready(). When this function
-  // returns, it has called launched() on the operation.
+  // Runs a queued call on device memory, after transfer.operation->ready(). Calls launched() on the
+  // operation before it returns.
   virtual void run(Transfer& transfer) = 0;
-  // Returns zero-filled memory of the device, which peers can access where that is possible.
+  // Returns zero-filled memory of the device. With the peer backend, peers can access it.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate(Bytes size) = 0;
   [[nodiscard]] virtual HostWait host_wait() const = 0;
   [[nodiscard]] virtual CudaEngine engine() const { return CudaEngine::automatic; }
   [[nodiscard]] virtual std::vector<std::string> describe() const = 0;
 };
 
-// Collective over the ranks of the bootstrap. Returns null on all of them, with the reason in
-// `refused`, if a rank cannot reach another's memory or its writes do not arrive there. Throws
-// UsageError if a requested engine cannot work.
+// Collective over the ranks of the bootstrap. Returns null on all ranks, with the reason in
+// `refused`, if a rank cannot access another rank's memory or the access fails its test (ping.hpp).
+// Throws UsageError if `wish` names an engine that cannot work.
 [[nodiscard]] std::unique_ptr<DeviceBackend> make_peer_backend(Bootstrap& bootstrap,
                                                                const DeviceBackend::Group& group,
                                                                CudaEngine wish,
                                                                const cuda_ipc::Tuning& tuning,
                                                                std::string& refused);
 
-// refused: why make_peer_backend() returned null, for messages; empty if it was not tried. Throws
-// UsageError if an engine is requested, because both need peer access between the devices.
+// refused: why make_peer_backend() returned null; empty if it was not tried. Throws UsageError if
+// `wish` names an engine, because both need peer access.
 //
-// A network adapter could read GPU memory itself (dma-buf, nvidia_peermem). This version does not
-// support that; describe() says so.
+// Network adapters that read GPU memory themselves (dma-buf, nvidia_peermem) are not supported.
 [[nodiscard]] std::unique_ptr<DeviceBackend> make_staged_backend(const DeviceBackend::Group& group,
                                                                  CudaEngine wish,
                                                                  const std::string& refused);

@@ -1,5 +1,5 @@
 // The interface between the kernel engine's host and its kernels: the call that the host passes at
-// a launch, and the report that a kernel leaves if a wait does not end.
+// a launch, and the report that a kernel writes if a wait does not end.
 //
 // Calls are plain data, copied into the kernel's arguments. Pointers are device pointers of the
 // rank that launches: to its own memory, or to a peer's memory as mapped into this process.
@@ -23,9 +23,8 @@ enum class Awaited : std::uint32_t {
   arrival,  // the same block of peer reaches a meeting
 };
 
-// The record that a kernel leaves if a wait does not end: which block of which rank waited for
-// which event. It is in pinned host memory that the device writes and the host reads; the host, in
-// turn, tells the device's blocks to end by setting `stop`.
+// The record that a kernel writes if a wait does not end: which block of which rank waited for
+// which event. It is in pinned host memory.
 //
 //     block: poll, poll, ... out of time, or stop set   --> fills the record, sets `written`
 //                                                           and `stop`, ends
@@ -42,14 +41,14 @@ struct KernelReport {
   std::uint64_t have, want;  // values of the counter or of the packet's flag
 };
 
-// True if the whole record can be read. The host may call this while the kernel still runs.
+// True if the record is complete. The host may call this while the kernel runs.
 inline bool has_written(KernelReport& report) {
   return SystemAtomic<std::uint32_t>(report.written).load(order_of(End::report_acquire)) != 0;
 }
 
-// How long a kernel waits for one event, by the device's clock, and where it reports. This limit is
-// the last resort for a kernel that its host no longer watches, because a host thread that calls
-// the driver may block there until the kernel ends.
+// How long a kernel waits for one event, by the device's clock, and where it reports. The limit is
+// needed because a host thread that calls the driver may block there until the kernel ends, and
+// cannot stop the kernel while it is blocked.
 struct KernelTimeout {
   KernelReport* report = nullptr;
   std::uint64_t limit = ~std::uint64_t{0};  // polls; for tests, which must not depend on a clock
@@ -59,9 +58,9 @@ struct KernelTimeout {
 
 using kernels::Arithmetic;  // out = own op message
 
-// The factor by which own is multiplied if Arithmetic::scale cannot express it: an integer, which
-// wraps around as the elements do, or an element in memory, which the device loads when the kernel
-// runs. Only the ring through slots uses it, if Arithmetic::scaled is set.
+// A factor that Arithmetic::scale cannot express: an integer, which wraps around as the elements
+// do, or an element in device memory, loaded when the kernel runs. Only the ring through slots uses
+// it, if Arithmetic::scaled is set.
 struct Factor {
   std::uint64_t integer = 1;
   const std::byte* scalar = nullptr;
@@ -72,7 +71,7 @@ struct Range {
   std::uint64_t begin, count;
 };
 
-// Ranks form a ring and are counted in the direction of the data: position p sends to p + 1.
+// Positions on the ring are counted in the direction of the data: position p sends to p + 1.
 // chunks[q] belongs to position q. In broadcast and reduce, chunk 0 is the whole buffer; the root
 // is position 0 of a broadcast, and the last position of a reduce.
 struct RingCall {
@@ -90,7 +89,7 @@ struct RingCall {
   std::byte* output;
   std::uint64_t input_begin, output_begin;  // first elements, as indices into the work buffer
   std::byte *mine, *previous, *next;        // stations
-  std::uint32_t packet_flag;                // number of this call, counting calls by packets
+  std::uint32_t packet_flag;                // number of this call among calls by packets
   std::uint64_t packet_lines;               // lines reserved for one message
   KernelTimeout timeout;
   Range chunks[kMostRanks];
@@ -112,11 +111,11 @@ struct DirectCall {
   std::byte* station[kMostRanks];
 };
 
-// These functions launch a kernel on the current device, and throw CudaError if that fails. All
-// ranks must launch the same call. A kernel ends when its rank has its result and no peer needs the
-// kernel any more, or when it has given up waiting (KernelReport).
+// Launch a kernel on the current device; throw CudaError if that fails. All ranks must launch the
+// same call. A kernel ends when its rank has its result and no peer needs the kernel, or when it
+// has given up waiting (KernelReport).
 void launch_ring(const RingCall& call, CUstream_st* stream);         // through the slots
-void launch_packet_ring(const RingCall& call, CUstream_st* stream);  // by packets; no broadcast
+void launch_packet_ring(const RingCall& call, CUstream_st* stream);  // neither broadcast nor reduce
 void launch_one_shot(const DirectCall& call, CUstream_st* stream);   // all_reduce by packets
 void launch_direct(const DirectCall& call, CUstream_st* stream);     // all_reduce by peer access
 

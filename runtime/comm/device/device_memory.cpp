@@ -36,10 +36,7 @@ DevicePeers::DevicePeers(Bootstrap& bootstrap, Segments& segments, Device device
         reinterpret_cast<Catalogue*>(segments_.base(r) + std::stoull(records[at(r)]))));
 }
 
-void DevicePeers::meet(Bootstrap& bootstrap) {
-  // A rank that has received all records knows that all catalogues are filled.
-  (void)bootstrap.all_gather("ready");
-}
+void DevicePeers::meet(Bootstrap& bootstrap) { (void)bootstrap.all_gather("ready"); }
 
 bool DevicePeers::in_my_process(int rank) const {
   return ranks_[at(rank)].process == ranks_[at(segments_.rank())].process;
@@ -146,7 +143,8 @@ DevicePeers::~DevicePeers() {
 namespace {
 
 constexpr std::size_t kAlign = 256;
-// The driver packs smaller allocations into such blocks; an IPC handle exposes the whole block.
+// The driver packs smaller allocations into blocks of this size; an IPC handle exposes the whole
+// block.
 constexpr std::size_t kBlockBytes = std::size_t{2} << 20;
 constexpr std::size_t kLeastRegion = 2 * kBlockBytes;
 

@@ -1,10 +1,10 @@
 // Device memory that peers can access: the record that each rank publishes about its own memory
 // (Catalogue), the other ranks' access to it (DevicePeers), and its allocator (DeviceArena).
 //
-// Catalogues are in host memory that all ranks of the host map; each is written by its owner and
-// read by all ranks. Ranks may not share an address space, so they send each other the location of
-// device memory as a number, (region, offset). A region is one allocation. Its IPC handle names the
-// driver's block that contains it, so its offset in that block is published, too.
+// Catalogues are in host memory that all ranks of the host map; each is written by its owner only.
+// Because ranks may be different processes, they send each other locations as numbers (region,
+// offset). A region is one allocation. Its IPC handle names the driver's block that contains it, so
+// its offset in that block is published, too.
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,7 @@ namespace ringsmith::comm::cuda_ipc {
 constexpr std::size_t kHandleBytes = 64;  // CUDA_IPC_HANDLE_SIZE
 constexpr std::uint32_t kMostRegions = 1024;
 
-// Events of the stream engine, by index: one for each of the last kMoveEvents moves, and three
-// others.
+// Events of the stream engine, by index: kMoveEvents for moves, used in turn, and three others.
 constexpr std::uint32_t kMoveEvents = 16;
 constexpr std::uint32_t kReadyEvent = kMoveEvents;        // this rank's buffers are ready
 constexpr std::uint32_t kMessageEvent = kMoveEvents + 1;  // send: a slot is filled
@@ -65,8 +64,8 @@ struct SharedEvent {
   void* pointer;
 };
 
-// The owner fills in a field before it notifies the ranks that will read it (by the bootstrap, an
-// agreement barrier or a progress counter). The notification orders the accesses to plain fields.
+// The owner writes a field before it notifies its readers (through the bootstrap, an agreement
+// barrier or a progress counter). The notification orders the accesses to plain fields.
 struct Catalogue {
   Region regions[kMostRegions];
   SharedEvent events[kEvents];
@@ -82,21 +81,20 @@ struct Catalogue {
 //                             r in my process         its pointer + offset, and peer access
 //                             r in another process    cudaIpcOpenMemHandle (once) + offset
 //
-// The first regions are opened when the group is created (ping.hpp), others when they are first
-// needed; all stay open until close(). A peer's memory must be closed before its owner frees it.
+// Regions stay open until close(). A peer's memory must be closed before its owner frees it.
 // Therefore every rank closes its peers' memory, notifies them, waits for their notices, and then
 // frees its own.
 class DevicePeers {
  public:
-  // Collective. Creates this rank's events; the callers fill the other fields of its catalogue
-  // before they call meet().
+  // Collective. Creates this rank's events. The caller must set `ping` and, for the kernel engine,
+  // `station` in the catalogue before it calls meet().
   DevicePeers(Bootstrap& bootstrap, Segments& segments, Device device,
               const std::vector<Whereabouts>& ranks);
   ~DevicePeers();  // closes; destroys this rank's events
 
-  // Collective. Afterwards every rank may read every catalogue.
+  // Collective. Once it has returned, this rank may read every catalogue.
   void meet(Bootstrap& bootstrap);
-  // Enables access to the devices of other ranks of this process; CudaError if that is impossible.
+  // Enables access to the devices of other ranks of this process. Throws CudaError if that fails.
   void enable_peer_access() const;
 
   [[nodiscard]] const std::shared_ptr<CommMemory>& catalogue_memory() const { return memory_; }
@@ -108,22 +106,19 @@ class DevicePeers {
   [[nodiscard]] std::byte* address(int rank, Location location);
   [[nodiscard]] CUevent_st* event(int rank, std::uint32_t index);
 
-  // Called when the group has failed; may be called from any thread. Streams may be waiting for
-  // events of other processes that will never happen. Releases these streams by recording all the
-  // events again. With the emulator the streams then continue; how a real driver treats an event of
-  // a dead process is not documented.
+  // Called when the group has failed, by any thread. Releases streams that wait for events of other
+  // processes, by recording these events again. This works with the emulator; how a real driver
+  // treats an event of a dead process is not documented.
   void release_waiters() noexcept;
-  // Returns a rank whose stream has not reached the last collective that it called, or -1. May be
-  // called from any thread.
+  // Returns a rank whose stream has not reached its last collective, or -1. May be called from any
+  // thread.
   [[nodiscard]] int find_laggard() noexcept;
 
   // Closes all memory and events of other ranks, and notifies those ranks. The device must be idle.
   void close() noexcept;
-  // Blocks until all peers have closed their access or are gone. Returns false if this takes more
-  // than `most`.
+  // Blocks until all peers have closed their access or are gone. Returns false after `most`.
   [[nodiscard]] bool wait_for_others_to_close(std::chrono::milliseconds most) const;
-  // Called instead of close() when the group ends after an error and the device may never become
-  // idle. Nothing is released before the process ends.
+  // Called instead of close() if the device may never become idle. Releases nothing.
   void abandon() noexcept;
 
  private:
@@ -141,27 +136,26 @@ class DevicePeers {
   bool closed_ = false;
 };
 
-// The allocator of one rank's communication memory on its device. It divides regions from
-// cudaMalloc by first fit, and lists them in the rank's catalogue so that peers can open them.
+// The allocator of a rank's communication memory on its device. Allocates by first fit from regions
+// of cudaMalloc, and lists the regions in the rank's catalogue, so that peers can open them.
 //
 // A freed block may still be in use by the group's collectives and by work on the freeing thread's
-// current stream. The stream of the memory's next owner waits for both. Regions are kept until the
-// arena ends, because peers have them open.
+// current stream. The stream of the next allocation waits for both. Regions are kept until the
+// arena is destroyed, because peers have them open.
 class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
  public:
-  // `communication` runs the group's collectives. `keep` owns `catalogue`, which is this rank's.
+  // `communication` runs the group's collectives. `keep` owns this rank's `catalogue`.
   DeviceArena(Stream communication, Catalogue& catalogue, std::shared_ptr<CommMemory> keep);
   ~DeviceArena();
 
   // Returns 256-byte aligned memory that the calling thread's current stream fills with zeros.
   // Throws CudaError if the device is out of memory, CommError if there are too many regions or the
-  // size is beyond any memory.
+  // size overflows when rounded up.
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size);
-  // Returns the location of this memory if all of it is managed here.
+  // Returns the location of this memory if all of it is in one region.
   [[nodiscard]] std::optional<Location> locate(const std::byte* data, Bytes size) const;
 
-  // Called when the group ends after an error. Peers may still use the memory, so it is never
-  // freed.
+  // Makes the destructor free nothing, because peers may still use the memory.
   void abandon() { abandoned_ = true; }
 
  private:

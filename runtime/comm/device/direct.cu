@@ -6,21 +6,19 @@
 //     rank 0  line i --> ranks 1, 2, 3     own, and line i from 1, 2, 3 --> ((x0 + x1) + x2) + x3
 //     rank 1  line i --> ranks 0, 2, 3     ...
 //
-// One-shot suits messages so small that only the number of hops matters. Every rank sums in rank
+// One-shot is for messages so small that only the number of hops matters. Every rank sums in rank
 // order, so the result has the same bits as staged messages on the host (executor/staging.cpp).
-// packets.cuh explains when packets may be overwritten.
 //
-// Two-shot: every rank sums its own chunk, directly from the inputs of all ranks, and stores the
-// result directly in the outputs of all ranks.
+// Two-shot: every rank sums its own chunk directly from all inputs, and stores it directly in all
+// outputs.
 //
 //     meet                       all ranks' kernels have begun: their inputs are ready
 //     rank r: out[r] of all  =  ((in[r] of r + in[r] of r + 1) + in[r] of r + 2) + ...
 //     meet                       all stores and loads are complete: the kernel may end
 //
-// Each element is loaded once from each rank and stored once to each rank, without a slot in
-// between. A call in place needs no special treatment, because only rank r touches chunk r, and it
-// loads an element from all ranks before it stores the element anywhere. The sum has the same order
-// as the two-shot schedule (schedule/direct.hpp) on any executor.
+// Each element is loaded once from each rank and stored once to each rank. In place works, too,
+// because only rank r accesses chunk r, and it loads an element from all ranks before it stores it.
+// The sum has the same order as the two-shot schedule (schedule/direct.hpp) on any executor.
 #include "runtime/comm/device/kernel.cuh"
 #include "runtime/comm/device/packets.cuh"
 
@@ -70,13 +68,12 @@ __global__ void one_shot(const __grid_constant__ DirectCall call) {
   }
 }
 
-// The contract of a meeting. Once all threads of the block have done their loads and stores, there
-// is a barrier. Then one thread per peer stores the number of the meeting into the peer's station
-// (release) and polls for the peer's number in its own station (acquire). A second barrier follows.
-// Accesses of any rank before the meeting are visible to all ranks after it. A block meets only the
-// blocks with the same number on other ranks: in the first meeting it waits until the inputs that
-// it reads are ready, in the second until those blocks have stored their shares. Together, the
-// blocks of a rank wait for all blocks of all ranks.
+// A meeting of the blocks with the same number on all ranks. Their accesses before it are visible
+// to all of them after it. After a barrier of the block, one thread per peer stores the number of
+// the meeting into the peer's station (release) and polls for the peer's number in its own station
+// (acquire). A second barrier follows. The first meeting of a call waits until all inputs are
+// ready, the second until the blocks have stored their shares. Together, the blocks of a rank wait
+// for all blocks of all ranks.
 __device__ bool meet(const DirectCall& call, std::uint64_t meeting, std::int64_t step) {
   const auto release = order_of(End::arrival_release);
   const auto acquire = order_of(End::arrival_acquire);
@@ -98,7 +95,7 @@ __device__ bool meet(const DirectCall& call, std::uint64_t meeting, std::int64_t
   return __syncthreads_and(all_here) != 0;
 }
 
-// Sums elements [begin, end) of the work buffer, kLanes at a time; addresses must be aligned to
+// Sums elements [begin, end) of the work buffer, kLanes at a time. Addresses must be aligned to
 // kLanes elements.
 template <kernels::Reduction op, class T, int kLanes>
 __device__ void add_up(const DirectCall& call, std::uint64_t begin, std::uint64_t end) {

@@ -1,5 +1,5 @@
-// Building blocks of the kernel engine: selecting the element type and the grid of a call, polling
-// with a limit, and one pass over data.
+// Building blocks of the kernel engine: the element type and the grid of a call, polling with a
+// limit, and one pass over data.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -59,7 +59,7 @@ dim3 block_of(const Call& call) {
   return dim3(static_cast<unsigned>(call.shape.threads));
 }
 
-// The data that reports need and polls do not.
+// The limits of a kernel's waits, and data for the report of a failed wait.
 struct Waiter {
   KernelTimeout timeout;
   Station* station;  // of this rank
@@ -88,9 +88,9 @@ __device__ inline void report(const Waiter& w, Awaited awaited, int peer, std::i
   SystemAtomic<std::uint32_t>(t.stop).store(1, cuda::memory_order_relaxed);
 }
 
-// Polls until ready(), which loads the awaited value with the memory order that it needs. Returns
-// false, after a report, if the wait has taken too long or another block has given up; have() then
-// returns the last value for the report.
+// Polls until ready() is true; ready() loads the awaited value with the required memory order.
+// Reports and returns false if the wait takes too long or another block has given up. have()
+// returns the current value, for the report.
 template <class Ready, class Have>
 __device__ bool wait_until(const Waiter& w, Awaited awaited, int peer, std::int64_t step,
                            std::uint64_t want, Ready ready, Have have) {
@@ -109,8 +109,8 @@ __device__ bool wait_until(const Waiter& w, Awaited awaited, int peer, std::int6
   return true;
 }
 
-// The action of a rank on a chunk in one step of a ring. It consists of one or more of these parts:
-// receive a message, add the rank's own input, keep the result in the output, send it on.
+// A rank's action on a chunk in one step of a ring: receive a message, add the rank's own input,
+// keep the result in the output, send it on, or several of these.
 //
 //     kSend                input                  -> next
 //     kCopySend            input                  -> output, next
@@ -145,8 +145,8 @@ constexpr RingStep kNoStep{kNoVerb, 0};
 //                                       own op message --------<
 //     message, in a slot of this rank -'                        '--> onward, a slot of the next
 //
-// The pass moves 16 bytes at a time if all addresses are aligned for that, else element by element,
-// or byte by byte if a buffer is not even aligned to its elements. The result is the same.
+// The pass moves 16 bytes at a time if all addresses are aligned for that; else elements, or bytes
+// if a buffer is not even aligned to its elements. The result is the same in all cases.
 struct Flow {
   const std::byte* own;      // null: no own input is added
   const std::byte* message;  // null: no message was received
@@ -155,7 +155,7 @@ struct Flow {
   std::uint64_t count;       // elements
 };
 
-// Arithmetic with a factor of any type, resolved to its value when the kernel runs.
+// Arithmetic with the value of the Factor.
 struct Factored : Arithmetic {
   std::uint64_t integer;
 };
@@ -183,8 +183,8 @@ __device__ T multiplied(T x, const Factored& a) {
     return kernels::cuda::scaled(x, a.scale);
 }
 
-// own = own (multiplied by the factor if a.scaled) op message, for each element of a pack. If
-// `comes` is false there is no message, and own is only multiplied.
+// own = own (multiplied by the factor if a.scaled) op message, for each element of a pack. Without
+// a message (`comes` is false), own is only multiplied.
 template <kernels::Reduction op, class T, int kLanes, class Arithmetics>
 __device__ void join(Pack<T, kLanes>& own, const Pack<T, kLanes>& message, bool comes,
                      const Arithmetics& a) {

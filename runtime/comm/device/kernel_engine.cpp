@@ -14,10 +14,8 @@ namespace ringsmith::comm::cuda_ipc {
 
 namespace {
 
-// The packets of every chosen call fit into their area of the station.
 static_assert(kMostInPackets <= kMostPacketBytes && kSmallForMore <= kMostOneShotBytes);
 
-// Returns the direction of a ring.
 int direction_of(Algorithm schedule) { return schedule == Algorithm::gloo_ring ? -1 : +1; }
 
 std::vector<Chunk> chunks_of(Algorithm schedule, const Call& call, int world) {
@@ -143,9 +141,8 @@ std::byte* KernelEngine::station(int rank) {
   return device_peers_.address(rank, device_peers_.of(rank).station);
 }
 
-// Returns the limit of a kernel's own waits, which is longer than the monitor's deadline. The
-// monitor can report more than a kernel can; the kernel's clock is only the fallback if the monitor
-// is blocked.
+// The limit is longer than the monitor's deadline: the monitor reports more than a kernel can, so
+// the kernel's clock is only the fallback if the monitor is blocked.
 KernelTimeout KernelEngine::timeout_of(std::uint64_t operation) const {
   constexpr std::chrono::seconds kFirstTheMonitor{2};
   KernelTimeout timeout{.report = report_, .operation = operation};
@@ -154,16 +151,16 @@ KernelTimeout KernelEngine::timeout_of(std::uint64_t operation) const {
   return timeout;
 }
 
-// Returns the number of blocks that have work; only these are launched.
+// Returns the number of blocks that have work.
 int KernelEngine::blocks_for(std::size_t bytes, std::size_t bytes_per_thread) const {
   const std::size_t block = bytes_per_thread * at(shape_.threads);
   return static_cast<int>(
       std::clamp<std::size_t>((bytes + block - 1) / block, 1, at(shape_.channels)));
 }
 
-// Calls by packets are numbered from 1 on. When the numbers wrap around, all packets are zeroed,
-// because a line that was last written 2^32 calls ago must not look like a new one. All ranks do so
-// in the same call, and no rank sends the next packet before all have zeroed theirs.
+// Numbers calls by packets from 1 on. When the numbers wrap around, every rank zeroes its packets,
+// so that a line of an earlier call with the same number does not look new. No rank sends a packet
+// before all have zeroed theirs.
 std::uint32_t KernelEngine::next_packet_flag() {
   if (++packet_calls_ != 0) return packet_calls_;
   packet_calls_ = 1;

@@ -1,8 +1,8 @@
-// The kernel engine: one kernel per collective, which itself waits for its peers' kernels. The host
-// is not involved while the kernel runs, so a hop costs only a store to the neighbour's memory.
+// The kernel engine: one kernel per collective, which waits for its peers' kernels itself. The host
+// is not involved while it runs, so a hop costs only a store to the neighbour's memory.
 //
-// schedule/select.hpp chooses the kernel, or the stream engine. The order of the sums is the
-// schedule's, as in the stream engine:
+// schedule/select.hpp chooses the kernel or the stream engine. Both sum in the order of the
+// schedule:
 //
 // | executor               | kernel in | order of the sum        |
 // |------------------------|-----------|-------------------------|
@@ -32,12 +32,11 @@ class KernelEngine {
 
   // Returns the record that the monitor watches, in pinned host memory.
   [[nodiscard]] KernelReport* report() const { return report_; }
-  // Called when the group ends after an error. Kernels may still write the record, so it is never
-  // freed.
+  // Makes the destructor leave the record allocated, because kernels may still write it.
   void abandon() { report_ = nullptr; }
 
-  // Must be called after the agreement barrier has completed, with a choice that is_kernel().
-  // Launches on the calling thread's current stream. `operation` is the call's number in the group.
+  // Must be called after the agreement barrier, with a choice whose executor is_kernel(). Launches
+  // on the calling thread's current stream. `operation` is the call's number in the group.
   void run(const Choice& choice, const Transfer& transfer, const Buffers& buffers,
            std::uint64_t operation);
 

@@ -92,8 +92,8 @@ void Monitor::look_at(const DeviceOperation& operation, bool done, milliseconds 
   if (has_complained(operation))
     return fail(operation, FailureKind::timeout, report_->peer,
                 operation.call() + " has waited beyond its deadline");
-  // A failing peer reports its failure before it releases all streams, so operations that end after
-  // the report have failed.
+  // A failing peer reports before it releases streams, so an operation that ends after the report
+  // has failed.
   if (!done && age < kPeersLook) return;
   Health::Failed failed = done ? health_.look_for_report() : health_.look_for_failure(-1);
   if (!done && failed.kind == FailureKind::none && age >= health_.timeout()) {
@@ -111,8 +111,8 @@ void Monitor::look_at(const DeviceOperation& operation, bool done, milliseconds 
   fail(operation, failed.kind, failed.culprit, failed.text);
 }
 
-// Ends the kernels that still spin, so that their report can be added to the message, then breaks
-// the group, and only then releases the streams.
+// Stops the kernels that still spin, so that the message can contain their report. Breaks the group
+// before it releases the streams, because look_at() relies on that order.
 void Monitor::fail(const DeviceOperation& operation, FailureKind kind, int culprit,
                    std::string text) {
   std::int64_t step = -1;
@@ -169,7 +169,7 @@ void Monitor::wait_for(const DeviceOperation& operation) {
     else
       std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  // The operation may have ended because of a failure that the thread has not found yet.
+  // The operation may have ended because of a failure that the monitor's thread has not found yet.
   {
     std::unique_lock lock(mutex_);
     if (ended_) return;

@@ -1,9 +1,9 @@
 // Watches launched operations, because streams have no deadline and no host thread may be waiting.
 //
-// A thread looks at the oldest operation that is not done. If the operation takes too long after
-// its data was ready, or if a peer has failed or died, the thread tells the kernels of the kernel
-// engine to stop, records where they waited, and breaks the group: the next call throws, and so
-// does host_wait(). Peers read the failure on this rank's board and throw it, too.
+// A thread looks at the oldest operation that is not done. If that operation takes too long after
+// its data was ready, or if a peer has failed or died, the thread stops the kernels of the kernel
+// engine, records where they waited, and breaks the group: the next call and host_wait() throw.
+// Peers read the reported failure and throw it, too.
 #pragma once
 
 #include <condition_variable>
@@ -21,7 +21,7 @@
 
 namespace ringsmith::comm::cuda_ipc {
 
-// One operation on device memory, between the caller's stream and the group's:
+// One operation on device memory:
 //
 //     caller's stream   ... ready ...........................  wait(done) ...
 //     group's stream        wait(ready) [the collective] done
@@ -29,10 +29,10 @@ class DeviceOperation {
  public:
   explicit DeviceOperation(ringsmith::Event ready) : ready_(std::move(ready)) {}
 
-  // Happens when the data is ready: the caller's stream has done all work enqueued before the call.
+  // Happens when the caller's stream has done all work enqueued before the call.
   [[nodiscard]] const ringsmith::Event& ready() const { return ready_; }
 
-  // Call once, when all work has been enqueued on the group's stream.
+  // Must be called once, when all work has been enqueued on the group's stream.
   void launched(std::uint64_t number, std::string call, std::uint64_t sequence,
                 const Stream& stream) {
     number_ = number;
@@ -42,7 +42,7 @@ class DeviceOperation {
   }
   // After launched():
   [[nodiscard]] const ringsmith::Event& done() const { return done_; }
-  [[nodiscard]] std::uint64_t number() const { return number_; }  // on the group's stream, from 1
+  [[nodiscard]] std::uint64_t number() const { return number_; }  // from 1; staged: the sequence
   [[nodiscard]] const std::string& call() const { return call_; }
   [[nodiscard]] std::int64_t sequence() const { return sequence_; }
 
@@ -55,22 +55,21 @@ class DeviceOperation {
 
 class Monitor {
  public:
-  // report: the kernel engine's record, or null; it outlives stop().
+  // report: the kernel engine's record, or null; must remain valid until stop() returns.
   Monitor(Health& health, DevicePeers& device_peers, Device device, KernelReport* report);
   ~Monitor() { stop(); }
 
-  // Returns the number of the next operation and counts it.
   [[nodiscard]] std::uint64_t next_number() { return ++numbers_; }
   void watch(std::shared_ptr<const DeviceOperation> operation);
 
-  // Blocks until the operation is done; throws if it or an earlier one has failed. May be called
+  // Blocks until the operation is done. Throws if it or an earlier one has failed. May be called
   // after stop().
   void wait_for(const DeviceOperation& operation);
 
   // Ends all waits on the device after the group has failed on the host.
   void give_up() noexcept;
 
-  // Blocks until all launched operations are done, or lost; then ends the thread.
+  // Blocks until all launched operations are done or one has failed, then ends the thread.
   void stop();
 
  private:
@@ -92,7 +91,7 @@ class Monitor {
   std::condition_variable changed_;
   std::deque<std::shared_ptr<const DeviceOperation>> launched_;
   bool stopping_ = false, ended_ = false;
-  // The first operation that failed. It and all later ones are lost.
+  // The first operation that failed. All later operations are lost, too.
   std::uint64_t failed_from_ = ~std::uint64_t{0};
   FailureKind kind_ = FailureKind::none;
   std::string text_;

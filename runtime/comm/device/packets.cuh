@@ -1,28 +1,27 @@
-// The steps of a ring, by packets: the low-latency protocol ("LL"). Each store contains data and a
-// flag, and cannot be torn:
+// The steps of a ring, by packets: NCCL's low-latency protocol ("LL"). Each atomic store contains
+// data and a flag:
 //
 //     word  [ 4 bytes of data | number of the call ]        8 bytes, stored and loaded atomically
 //     line  [ word ][ word ]                                8 bytes of data
 //
 // The receiver polls the word that contains the data. There is no fence, counter or barrier, and
-// threads proceed independently. Half of the bytes sent are flags; the protocol pays off where
-// latency matters more than bandwidth.
+// threads proceed independently. Half of the bytes sent are flags, so the protocol is for small
+// messages.
 //
-// The contract: a word orders no other access, so relaxed is enough; data and flag cannot be
-// separated because they are one word. It remains to show when a word may be overwritten. A call
-// writes each line once, and consecutive calls (flag, flag + 1) use different halves. To finish
-// call n, a rank must receive data to which every other rank has contributed after beginning call
-// n, and a rank begins call n only after its kernel of call n - 1 has ended. So once a rank is in
-// call n + 1, no rank reads packets of call n - 1. This rules out broadcast by packets, whose root
-// receives nothing. The number has 32 bits; the host zeroes the packets when it wraps around
-// (kernel_engine.cpp).
+// Relaxed order is enough, because data and flag are one word and a word orders no other access. A
+// word may be overwritten two calls later: a call writes each line once, and consecutive calls
+// (flag, flag + 1) use different halves. To finish call n, a rank must receive data to which every
+// other rank has contributed after beginning call n, and a rank begins call n only after its kernel
+// of call n - 1 has ended. So once a rank is in call n + 1, no rank reads packets of call n - 1.
+// This rules out broadcast and reduce, in which one rank receives nothing. The number has 32 bits;
+// the host zeroes the packets when it wraps around (kernel_engine.cpp).
 #pragma once
 
 #include "runtime/comm/device/kernel.cuh"
 
 namespace ringsmith::comm::cuda_ipc {
 
-// Eight bytes of data: as elements, and as the data halves of two words.
+// Eight bytes of data, as elements and as the data halves of two words.
 template <class T>
 union Line {
   __device__ Line() : word{0, 0} {}

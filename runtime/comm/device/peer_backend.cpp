@@ -3,8 +3,6 @@
 //     call --> check, event on the caller's stream --> queue --> agreement barrier of the hosts
 //          --> an engine on the group's stream, after that event --> event: done
 //          --> wait(): the caller's stream continues after it
-//
-// monitor.hpp describes how failures on the device are handled.
 #include <set>
 
 #include "kernels/cuda/launch.hpp"
@@ -21,9 +19,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// How long an ending group waits for its peers to close its memory: normally, and after a failure.
+// How long a group's destructor waits for its device, and for peers to close its memory: normally,
+// and after a failure.
 constexpr std::chrono::milliseconds kFarewell{2000}, kHastyFarewell{1000};
-// How long to look for a failed peer if a CUDA call fails, because a peer's death may be the cause.
+// How long to look for a failed peer after a CUDA error, because a peer's death may be the cause.
 constexpr std::chrono::milliseconds kNotice{500};
 
 bool becomes_idle(const Stream& stream, std::chrono::milliseconds most) {
@@ -38,7 +37,7 @@ bool becomes_idle(const Stream& stream, std::chrono::milliseconds most) {
   }
 }
 
-// Thrown when all ranks have agreed that they cannot use each other's memory.
+// Thrown on all ranks if a rank cannot use another rank's memory.
 struct Refused {
   std::string why;
 };
@@ -95,8 +94,8 @@ class PeerBackend : public DeviceBackend {
     } else {
       device_peers_->abandon();
     }
-    // Keeps the memory: freeing it would block if the device waits for a peer, and a peer may still
-    // read it.
+    // Does not free the memory: that would block if the device waits for a peer, and a peer may
+    // still access the memory.
     arena_->abandon();
     if (kernel_engine_) kernel_engine_->abandon();
   }

@@ -7,7 +7,7 @@ namespace ringsmith::comm::cuda_ipc {
 
 namespace {
 
-constexpr std::size_t kMostText = 900;  // characters: a record of the bootstrap has 4 KiB
+constexpr std::size_t kMostText = 900;  // characters; a record of the bootstrap is less than 4 KiB
 
 struct Words {
   int world, rank;

@@ -1,9 +1,9 @@
 // Tests peer access with data before a group relies on it.
 //
-// A driver that grants access proves little: behind some PCIe bridges and in some virtual machines,
-// opening a peer's handle succeeds, but data written through it never arrives. Therefore every rank
-// writes a word into every other rank's memory and reads one from there, with the instructions of
-// the rings' kernels, and all ranks agree on the result.
+// Behind some PCIe bridges and in some virtual machines, opening a peer's handle succeeds, but data
+// written through it never arrives. Therefore every rank writes a word into every other rank's
+// memory and reads a word from it, with the instructions of the rings' kernels, and all ranks agree
+// on the result.
 //
 //   area of rank r:   [ from 0 ][ from 1 ] ... [ r's own, for others to read ] ... [ from n - 1 ]
 #pragma once
@@ -19,12 +19,12 @@ namespace ringsmith::comm::cuda_ipc {
 
 class Ping {
  public:
-  // Call before DevicePeers::meet(). Creates this rank's area.
+  // Creates this rank's area. Must be called before DevicePeers::meet().
   Ping(Segments& segments, DevicePeers& device_peers, DeviceArena& arena);
 
-  // Collective, after meet(). Opens the memory that the peers have shared. Returns "" if every rank
-  // sees the writes of every other rank; otherwise returns the first failure, with the same text on
-  // all ranks. Waits for the current stream.
+  // Collective, after meet(). Opens the peers' memory. Returns "" if every rank can read and write
+  // the memory of every other rank; otherwise the failure of the lowest rank that has one, with the
+  // same text on all ranks. Waits for the current stream.
   [[nodiscard]] std::string exchange(Bootstrap& bootstrap, const std::vector<Whereabouts>& ranks);
 
  private:

@@ -1,11 +1,10 @@
-// The ring of the kernel engine: one kernel per collective, in which every rank passes chunks to
-// the next.
+// The ring of the kernel engine: one kernel per collective.
 //
 //        .--> 0 ---> 1 --.      behind(j): the chunk of the position j places behind
 //        '--- 3 <--- 2 <-'
 //
-// All-reduce on four ranks, as seen by position 0; every other position does the same, one chunk
-// further on. x2 is rank 2's contribution to this chunk.
+// All-reduce on four ranks, as seen by position 0; position p adds p to the chunk numbers, modulo
+// 4. x2 is rank 2's contribution to this chunk.
 //
 //     step  verb                            chunk  sent to position 1
 //     0     send                behind(1)   3      x0
@@ -16,13 +15,12 @@
 //     5     recvCopySend        behind(2)   2      chunk 2, complete, and kept
 //     6     recv                behind(3)   1      nothing: chunk 1, complete, is kept
 //
-// Each element's sum is formed once, along one path, and then only copied. Therefore all ranks get
-// the same bits, which are also the bits of ring_all_reduce (runtime/comm/schedule/ring.hpp) on any
-// executor.
+// Each sum is computed once, along one path, and then copied. So all ranks get the same bits, which
+// are also those that ring_all_reduce (runtime/comm/schedule/ring.hpp) gives on any executor.
 //
-// The steps below do not deal with memory or memory order. The classes that execute them do:
-// slots.cuh for large messages, packets.cuh for small ones. A kernel computes its steps in a loop,
-// so that it contains the executing code once, with its state in registers.
+// The classes that execute the steps handle the memory and the memory order: slots.cuh for large
+// messages, packets.cuh for small ones. A kernel computes its steps in a loop, so that the code of
+// a step is compiled once and keeps its state in registers.
 #include "runtime/comm/device/kernel.cuh"
 #include "runtime/comm/device/packets.cuh"
 #include "runtime/comm/device/slots.cuh"
@@ -31,7 +29,6 @@ namespace ringsmith::comm::cuda_ipc {
 
 namespace {
 
-// behind(j): the chunk of the position j places behind this one.
 struct Behind {
   int position, world;
   __device__ int operator()(int j) const { return (position - j + world) % world; }
@@ -61,14 +58,14 @@ __device__ RingStep all_gather(int s, const Behind& behind) {
   return kNoStep;
 }
 
-// Returns step s of a broadcast, which is a chain from the root to the position before it.
+// A chain from the root to the last position.
 __device__ RingStep broadcast(int s, const Behind& behind) {
   if (s > 0) return kNoStep;
   if (behind.position == 0) return {kSend, 0};
   return {behind.position < behind.world - 1 ? kRecvCopySend : kRecv, 0};
 }
 
-// Returns step s of a reduce, which is the same chain to the root, at the last position.
+// A chain to the root, which is at the last position.
 __device__ RingStep reduce(int s, const Behind& behind) {
   if (s > 0) return kNoStep;
   if (behind.position == 0) return {kSend, 0};

@@ -3,8 +3,8 @@
 //     previous rank                    this block                         next rank
 //                   ==slot==> recv ...  own input  ... send ==slot==>
 //
-// The contract of each hand-off. Many threads store the 32-bit words of a message, so every end of
-// a hand-off is a barrier of the block and one atomic access by one thread:
+// Many threads store a message, so each end of a hand-off is a barrier of the block and one atomic
+// access by one thread:
 //
 //   a sender    has read in `head` (acquire) that the slot's last message was taken, then barrier:
 //               its stores cannot precede the receiver's loads of that message;
@@ -14,8 +14,7 @@
 //               loads the message; barrier; `head` (release): the slot is free only after the
 //               loads.
 //
-// The barrier passes on the order that one thread has acquired, and collects the accesses that one
-// thread releases, because order at system scope is transitive through it.
+// This works because order at system scope is transitive through the barrier.
 #pragma once
 
 #include "runtime/comm/device/kernel.cuh"
@@ -35,8 +34,7 @@ class Slots {
         sent_(mine_.sent),
         taken_(mine_.taken) {}
 
-  // Returns the number of passes. Each pass moves one piece of this channel's share of every chunk
-  // around the ring.
+  // Each pass moves one piece of this channel's share of every chunk around the ring.
   [[nodiscard]] __device__ std::uint64_t passes() const {
     std::uint64_t longest = 0;
     for (int q = 0; q < call_.world; ++q) longest = max(longest, share_of(q).count);
@@ -45,7 +43,6 @@ class Slots {
   // False once a wait has failed.
   [[nodiscard]] __device__ bool alive() const { return alive_; }
 
-  // Executes step s of a pass.
   __device__ void take(RingStep step, int s, std::uint64_t pass) {
     step_ = s;
     const bool receives = (step.verb & kReceives) != 0, sends = (step.verb & kSends) != 0;
@@ -70,7 +67,7 @@ class Slots {
     }
   }
 
-  // Must be called after the last pass. Stores the counters, from which the next kernel continues.
+  // Stores the counters for the next kernel. Must be called after the last pass.
   __device__ void finish() {
     __syncthreads();  // every thread has read the old values
     if (threadIdx.x != 0) return;

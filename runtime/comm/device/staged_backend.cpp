@@ -1,5 +1,4 @@
-// Runs calls on device memory that peers cannot access. The data is copied through pinned memory of
-// the host.
+// Runs calls on device memory that peers cannot access, through pinned memory of the host.
 #include <algorithm>
 
 #include "kernels/cuda/launch.hpp"
@@ -45,8 +44,8 @@ class StagedBackend : public DeviceBackend {
   void run(Transfer& transfer) override {
     const DeviceGuard guard(group_.device);
     const Bytes in = transfer.input.size(), out = transfer.output.size();
-    // In place, one of the two may be longer: the input of reduce_scatter, or the output of
-    // all_gather.
+    // If the call is in place, one buffer may be longer than the other: the input of
+    // reduce_scatter, or the output of all_gather.
     const bool in_place = transfer.input.data() == transfer.output.data();
     PinnedBlock near_input(Bytes(in_place ? 0 : in.value));
     PinnedBlock near_output(in_place ? std::max(in, out) : out);
@@ -62,8 +61,8 @@ class StagedBackend : public DeviceBackend {
       if (size > 0)
         cuda_check(cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToHost, stream.get()));
     };
-    // Fetches the output, too, because broadcast reads it, and reduce leaves it unchanged on most
-    // ranks.
+    // Fetches the output, too, because it is copied back even if the collective does not write it
+    // on this rank.
     if (in_place) {
       fetch(near_output.data(), transfer.output.data(), std::max(in, out).value);
     } else {
@@ -80,7 +79,6 @@ class StagedBackend : public DeviceBackend {
                                  stream);
   }
 
-  // Returns plain device memory, because no peer accesses it.
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size) override {
     return std::make_shared<DeviceBlock>(group_.device, size);
   }

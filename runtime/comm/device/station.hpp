@@ -1,5 +1,4 @@
-// A station: the part of a rank's device memory that its peers' kernels write to, and the memory
-// orders that they use.
+// A station: the part of a rank's device memory that its peers' kernels write to.
 //
 // Every wait of the kernel engine is a poll of the rank's own memory, and every hand-off a store
 // into the peer's memory: over NVLink a store does not block, but a load takes a round trip.
@@ -12,10 +11,9 @@
 //       polls head            <---  writes head (credit)
 //                                   polls head             <---  writes head (credit)
 //
-// It is the handshake of transport/channel.hpp over another link: counters only grow, are never
-// reset, and continue from one collective to the next. Each is written by one rank only and is
-// stored on its own cache line. Each block of the kernel has its own channel of the ring, so that
-// blocks never interact.
+// This is the handshake of transport/channel.hpp: counters only grow and continue from one
+// collective to the next. Each counter is written by one rank only and has its own cache line. Each
+// block of the kernel has its own channel of the ring, so blocks do not interact.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +27,8 @@ constexpr int kMostChannels = 16;  // blocks of a kernel
 constexpr int kMostThreads = 512;  // per block
 constexpr int kRings = 2;          // 0: to rank + 1;  1: to rank - 1, as in gloo
 constexpr std::uint64_t kRingSlots = 8;
-// A block sends a piece of its chunk as two messages: the next rank works on the first while this
-// rank works on the second.
+// A block sends a piece of its chunk as two messages, so that the next rank works on the first
+// while this rank works on the second.
 constexpr std::size_t kSlotsPerPiece = 2;
 
 struct alignas(128) Counter {
@@ -52,11 +50,12 @@ struct Station {
   Counter claimed;                             // 1: a block of this rank writes the report
 };
 
-// A line of the low-latency protocol: two words, each of four bytes of data and the call's number.
+// A line of the low-latency protocol: two words, each with four bytes of data and the call's
+// number.
 constexpr std::size_t kLineData = 8;    // bytes
 constexpr std::size_t kLineBytes = 16;  // bytes
 
-// Largest work buffer of a ring by packets, and longest message of the one-shot (bytes).
+// Largest work buffer of a ring by packets, and longest message of the one-shot; bytes.
 constexpr std::size_t kMostPacketBytes = std::size_t{32} << 10;
 constexpr std::size_t kMostOneShotBytes = std::size_t{16} << 10;
 
@@ -79,7 +78,6 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Returns the number of lines of a message of `bytes` bytes.
 constexpr std::size_t lines_of(std::size_t bytes) { return (bytes + kLineData - 1) / kLineData; }
 
 // Each half of the packet area holds one call's messages: either 2 (world - 1) chunks, each 1/world
@@ -104,12 +102,11 @@ constexpr std::size_t station_bytes(int world, const Shape& shape) {
   return slots_at(kRings, 0, world, shape);
 }
 
-// Names of the places where one processor's stores become visible to another's loads.
+// The places where one processor's stores become visible to another's loads.
 //
 // Each pair is a release at one end and an acquire at the other, at system scope, because device
-// scope ends at the edge of a GPU and volatile orders nothing. A test weakens each end in turn to
-// relaxed and expects the detector to report the race (tests/comm/cuda/ordering_test.cpp);
-// otherwise that end would not be needed, or the test would be blind.
+// scope covers only one GPU and volatile orders nothing. A test weakens each end in turn to relaxed
+// and expects the detector to report the race (tests/comm/cuda/ordering_test.cpp).
 enum class End {
   none,
   tail_release,     // "the slot is filled":  the sender's stores to the slot ...

@@ -35,7 +35,7 @@ namespace {
 constexpr std::size_t kStagingBytes = std::size_t{4} << 20;  // each for input and output
 constexpr std::size_t kPieceBytes = std::size_t{512} << 10;  // of a message
 
-// Returns the other ranks whose memory these moves touch.
+// Returns the other ranks whose memory the moves of this mapping touch.
 std::set<int> touched_by(const Mapping& mapping, int me) {
   std::set<int> ranks;
   for (const MappedMove& move : mapping.moves) {
@@ -75,8 +75,7 @@ void StreamEngine::run(const Choice& choice, const Transfer& transfer, const Sha
   run_mapped(prepared, *mapping, transfer, {buffers}, 0);
 }
 
-// Runs moves on the current stream. Progress is counted from `base`, which is the same on all
-// ranks.
+// Runs moves on the current stream. Counts progress from `base`, which is the same on all ranks.
 struct StreamEngine::StreamPlace {
   StreamEngine& engine;
   const Schedule& schedule;
@@ -203,8 +202,8 @@ void Messages::send(const Transfer& transfer) {
   const std::size_t size = transfer.input.size().value;
   for (std::size_t at = 0; at < size; at += kPieceBytes) {
     peers_.health().at_step(static_cast<std::int64_t>(at / kPieceBytes));
-    // Waits for room in the host's lane. This implies room on the device, because every piece has a
-    // message in the lane.
+    // Room in the host's lane implies that the receiver has enqueued its copy out of the slot,
+    // because every piece has a message in the lane.
     peers_.wait(peer, [&] { return out.has_room(); });
     if (slots.sent >= kSlots) hand_off_.wait_for_event(peer, kCreditEvent);
     std::byte* const slot = slots.memory->data() + slots.sent++ % kSlots * kPieceBytes;

@@ -1,22 +1,22 @@
-// The stream engine: driven by the host. Each move of the plan becomes a copy or one short kernel
-// on the group's stream, which reads and writes the peers' memory directly; streams wait for each
-// other through events. It supports every collective and any number of ranks on one device, because
-// nothing on the device ever spins.
+// The stream engine. The host enqueues each move as a copy or a short kernel on the group's stream.
+// Moves access the peers' memory directly, and streams wait for each other through events. The
+// engine supports every collective and any number of ranks on one device, because nothing on the
+// device spins.
 //
-// The hand-off: a stream of one rank continues after a point in the stream of another rank.
+// The hand-off, by which a rank's stream continues after a point in another rank's stream:
 //
 //     rank 0   host:   enqueue move, record event 5, progress = 5
 //              stream: ...[move 5] event 5 ........
 //     rank 1   host:       wait until progress >= 5, enqueue wait(event 5), move, ...
 //              stream:                          ........ wait [move that needs it]
 //
-// The hosts tell each other that an event has been recorded by a counter in shared host memory
-// (with the waits and deadlines of transport/peers.hpp). The event itself tells the other stream
-// that the move is done. Therefore hosts run ahead, and no host waits for a device.
+// A counter in shared host memory tells the other ranks' hosts that an event has been recorded.
+// Those hosts wait for the counter as transport/peers.hpp describes. The event tells the other
+// streams that the move is done. Therefore no host waits for a device.
 //
-// Events are reused. A wait refers to the latest record of its event, which may be later than the
-// intended one. This is safe and cannot deadlock: a wait is always enqueued after the record that
-// it refers to, so waits cannot form a cycle.
+// Events are reused, so a wait may refer to a later record than the intended one. This cannot
+// deadlock: a wait is always enqueued after the record that it refers to, so waits cannot form a
+// cycle.
 #pragma once
 
 #include "runtime/comm/device/device_memory.hpp"
@@ -31,15 +31,15 @@ class HandOff {
   HandOff(Peers& peers, DevicePeers& device_peers, Stream stream)
       : peers_(peers), device_peers_(device_peers), stream_(std::move(stream)) {}
 
-  // Names a point in a rank's stream by two progress counters: the round of the agreement barrier,
-  // and the moves.
+  // A point in a rank's stream: the round of the agreement barrier, and the moves done in that
+  // round.
   static constexpr std::uint64_t stamp(std::uint64_t round, std::uint64_t moves) {
     return round << 24 | moves;
   }
   void reach(std::uint64_t stamp);
   void wait_for(int rank, std::uint64_t stamp);
 
-  // For points that the ranks' hosts announce by other means (an agreement barrier, a message).
+  // For points that hosts announce by other means, e.g. an agreement barrier or a message.
   void record(std::uint32_t event);
   void wait_for_event(int rank, std::uint32_t event);
 
@@ -49,10 +49,10 @@ class HandOff {
   Stream stream_;
 };
 
-// The counterpart of executor/mapped.cpp on streams. If all buffers are communication memory, a
-// message is a peer's read or write of the buffer itself. Otherwise, or if the schedule has no
-// mapping for these buffers, the data passes through staging memory, one slice of every chunk at a
-// time. The chunks, and with them the order of the sums, stay the same:
+// The counterpart of executor/mapped.cpp on streams. If all buffers are communication memory, peers
+// access them directly. Otherwise, or if the schedule has no mapping for these buffers, the data
+// passes through staging memory, one slice of every chunk at a time. The order of the sums is the
+// same:
 //
 //     input --copy--> staging input ==moves of all ranks==> staging output --copy--> output
 class StreamEngine {
@@ -60,8 +60,8 @@ class StreamEngine {
   StreamEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& device_peers,
                DeviceArena& arena, HandOff& hand_off);
 
-  // Must be called after the agreement barrier of this transfer has completed. Every rank must have
-  // recorded kReadyEvent before that barrier. Enqueues on the calling thread's current stream.
+  // Must be called after the agreement barrier of this transfer. Every rank must have recorded
+  // kReadyEvent before that barrier. Enqueues on the calling thread's current stream.
   void run(const Choice& choice, const Transfer& transfer, const Sharing& sharing,
            const Buffers& buffers);
 
@@ -88,7 +88,7 @@ class StreamEngine {
 };
 
 // send and recv of device memory: the FIFO of executor/p2p.cpp, with its slots on the sender's
-// device. The hosts' slots contain the location of the data instead of the data itself.
+// device. The hosts' slots contain the locations of the data.
 //
 //     sender's stream     wait(credit) [copy into slot] event ...
 //     receiver's stream        wait(event) [copy out of slot] credit ...
@@ -103,7 +103,6 @@ class Messages {
   void send(const Transfer& transfer);
   void receive(const Transfer& transfer);
 
-  // The slots for messages to one peer.
   struct PeerSlots {
     std::shared_ptr<CommMemory> memory;
     std::uint64_t sent = 0;  // pieces

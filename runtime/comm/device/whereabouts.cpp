@@ -12,8 +12,7 @@ namespace ringsmith::comm::cuda_ipc {
 
 namespace {
 
-// Identifies this process. The nonce is needed because processes of different containers may have
-// the same pid.
+// The nonce is needed because processes of different containers may have the same pid.
 std::string process_token() {
   static const std::string nonce = [] {
     std::random_device random;
@@ -38,8 +37,7 @@ cudaDeviceProp properties_of(int device) {
   return properties;
 }
 
-// Chooses few enough blocks to leave most of the device to other kernels, and small ones on an
-// emulator.
+// Leaves most of a large device to other kernels. Small devices are emulated.
 Shape shape_for(const cudaDeviceProp& properties) {
   constexpr int kLargeDevice = 16;  // multiprocessors
   if (properties.multiProcessorCount < kLargeDevice) return {2, 32, std::size_t{8} << 10};
@@ -67,8 +65,8 @@ Whereabouts parse(const std::string& record) {
   return w;
 }
 
-// True if my device can reach the device with this UUID, or if that device is not visible to this
-// process, and so may be reachable.
+// True if device `mine` can reach the device with this UUID, or if that device is not visible to
+// this process and so may be reachable.
 bool reaches(int mine, const std::string& uuid) {
   for (int device = 0; device < device_count(); ++device) {
     if (uuid_of(properties_of(device)) != uuid) continue;
@@ -83,7 +81,7 @@ struct Shared {
   int first = -1, second = -1;
 };
 
-// Finds two ranks on one device: in the same process if one_process, otherwise in different ones.
+// Finds two ranks on one device, in the same process (one_process) or in different ones.
 Shared find_shared(const std::vector<Whereabouts>& ranks, bool one_process) {
   for (int a = 0; a < static_cast<int>(ranks.size()); ++a)
     for (int b = a + 1; b < static_cast<int>(ranks.size()); ++b)

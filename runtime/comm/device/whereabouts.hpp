@@ -1,5 +1,4 @@
-// Determines the device of each rank, the engine that the group can therefore use, and the reason
-// why it cannot use a better one.
+// Finds the device of each rank, and chooses the engine of the group.
 #pragma once
 
 #include <string>
@@ -29,12 +28,10 @@ struct Decision {
   std::string refused;             // why neither engine works: a device cannot reach another one
 };
 
-// Throws the UsageError for a requested engine that cannot run because the devices cannot access
-// each other.
 [[noreturn]] void throw_unreachable(CudaEngine asked, const std::string& why);
-// Chooses the engine. It is a pure function, so all ranks make the same decision. Throws UsageError
-// if an engine is requested but the devices cannot reach each other, or if the kernel engine is
-// requested but would deadlock.
+// Chooses the engine: a pure function, so all ranks make the same decision. Throws UsageError if an
+// engine is requested but the devices cannot reach each other, or if the kernel engine is requested
+// but processes share a device.
 [[nodiscard]] Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked);
 
 }  // namespace ringsmith::comm::cuda_ipc

@@ -39,7 +39,8 @@ void Dispatcher::run_collective(const Transfer& transfer) {
   const auto choice_with = [&](const Sharing& sharing) {
     return choose(transfer.call, peers_.size(), Route::host, sharing);
   };
-  // Small messages must be staged before the barrier, in which the others' buffers become known.
+  // Small messages must be staged before the barrier, although only the barrier tells whether the
+  // other ranks' buffers are shared.
   const Choice early = choice_with(kNothingShared);
   const bool may_stage = early.executor == Executor::small_messages;
   if (may_stage && early.settled) return run_staged(peers_.segments(), agreement_, transfer);

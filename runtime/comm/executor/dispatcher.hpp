@@ -1,5 +1,5 @@
-// Runs one call at a time: opens a collective with the agreement barrier, in which every rank
-// announces its buffers, and hands it to the executor that schedule/select.hpp chooses.
+// Runs one call at a time. In the agreement barrier of a collective, every rank announces its
+// buffers. The executor that schedule/select.hpp chooses runs the call.
 #pragma once
 
 #include "runtime/comm/executor/executors.hpp"

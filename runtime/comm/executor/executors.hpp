@@ -1,11 +1,9 @@
-// The executors of the host: five ways to run a call; schedule/select.hpp chooses one. p2p needs no
-// agreement barrier, small_messages includes the call's barrier, and the others run after it.
-// mapped, slots and plain_ring give the same bits for the same schedule.
+// The executors of the host: five ways to run a call, of which schedule/select.hpp chooses one. p2p
+// needs no agreement barrier, small_messages copies before and after it, and the others run after
+// it. mapped, slots and plain_ring give the same bits for the same schedule.
 //
-//   mapped          directly in communication memory that all ranks of the call can reach,
-//                   following a mapping (mapping.hpp)
-//   slots           on any memory: a plan (plan.hpp), message by message, through the channels'
-//                   slots
+//   mapped          directly in communication memory of the ranks, by a mapping (mapping.hpp)
+//   slots           on any memory: a plan (plan.hpp), by messages through the channels' slots
 //   small_messages  one copy, one hand-off, sums in rank order (staging.cpp)
 //   p2p             send and recv
 //   plain_ring      the ring all-reduce in its readable form (plain_ring.cpp)
@@ -24,15 +22,14 @@
 
 namespace ringsmith::comm {
 
-// The addresses of all ranks' buffers in this process, by rank.
+// Addresses in this process, by rank.
 struct Buffers {
   std::vector<std::byte*> input, output;
 };
 
-// Sets each buffer's address to resolve(rank, announced value), or to null if the call gives the
-// rank no such buffer. Leaves both entries of a rank unchanged if it does not share a buffer that
-// the call uses; the addresses must not be used in that case. The returned summary is the same on
-// all ranks.
+// Sets each buffer's address to resolve(rank, announced value), or to null if the rank has no such
+// buffer in this call. If a rank does not share a buffer that it uses, its entries stay unchanged
+// and must not be used. The returned Sharing is the same on all ranks.
 template <class Resolve>
 Sharing look_at_buffers(const AgreementBarrier& agreement, const Call& call, int world,
                         Buffers& buffers, Resolve resolve) {
@@ -62,7 +59,7 @@ Sharing look_at_buffers(const AgreementBarrier& agreement, const Call& call, int
   return sharing;
 }
 
-// Runs this rank's moves of a mapping in order. The place is the host (mapped.cpp) or a stream
+// Runs this rank's moves of a mapping in order. A Place is the host (mapped.cpp) or a stream
 // (device/stream_engine.cpp); it has
 //
 //   at_step(step)                      the schedule's step, for error messages; -1 after the last
@@ -92,49 +89,45 @@ void run_moves(const Mapping& mapping, const Arithmetic& arithmetic, Place& plac
   place.await(mapping.finally);
 }
 
-// Runs a mapping in host memory. The agreement barrier of this transfer must have completed.
 void run_mapped(Peers& peers, const AgreementBarrier& agreement, const Mapping& mapping,
                 const Buffers& buffers, const Transfer& transfer);
 
-// Runs a plan on any memory: messages travel through the slots of the channels.
-//
 // Chunks are cut into slices that fit into a slot. The whole plan runs for slice 0 of all chunks,
 // then for slice 1, and so on, so that received data is still in the cache when it is sent on. Two
-// slices are in flight, each on its own lane, so that one moves while the other waits.
+// slices are in flight, each on its own lane; one moves while the other waits.
 //
 //     lane 0   [slice 0: send . . . reduce+send . . copy][slice 2: send . . . reduce+send ...
 //     lane 1      [slice 1: send . . . reduce+send . . copy][slice 3: ...
 void run_in_slots(Peers& peers, Channels& channels, const Schedule& schedule, const Plan& plan,
                   const Transfer& transfer);
 
-// Runs a call with small messages: every rank copies its contribution to its staging memory, all
-// meet in one agreement barrier, and each reads its result from the others' staging memory. This
-// takes only one hand-off.
+// Runs a call with small messages. Every rank copies its contribution to its staging memory,
+// completes the agreement barrier, and reads the others' staging memory. This takes only one
+// hand-off.
 //
 //     rank 0   [stage]--answer--await_all--[take from 0, 1, 2] --> next call
 //     rank 1   [stage]--answer--await_all--[take from 0, 1, 2]
 //     rank 2      [stage]--answer--await_all--...
 //
 // Messages longer than the staging memory are sent in blocks, with one agreement barrier each. Sums
-// are in rank order: ((x0 + x1) + x2) + ... run_staged() includes the barriers.
+// are in rank order: ((x0 + x1) + x2) + ...
 void run_staged(Segments& segments, AgreementBarrier& agreement, const Transfer& transfer);
 
-// Run the two halves of a collective that fits into one block, for a caller that runs the agreement
-// barrier between them itself. `round` is the number of that barrier.
+// The two halves of a collective that fits into one block. The caller runs the agreement barrier of
+// number `round` between them.
 void stage(Segments& segments, std::uint64_t round, const Transfer& transfer);
 void take_staged(Segments& segments, std::uint64_t round, const Transfer& transfer);
 
-// Runs the ring all-reduce on any memory, after its agreement barrier (plain_ring.cpp).
 void ring_all_reduce(Peers& peers, Channels& channels, const Transfer& transfer);
 
-// Runs send and recv: from one rank's buffer to another's, through a dedicated lane.
+// Runs send and recv, through a dedicated lane.
 //
 // The first slot of a message carries the record of the sender's call, which the receiver compares
-// with its own call; the payload follows. A send returns when the whole payload is in slots, so a
-// payload of up to kSlots - 1 slots does not wait for the receiver.
+// with its own; the payload follows. A send returns when the whole payload is in slots, so the send
+// of a payload of up to kSlots - 1 slots does not wait for the receiver if the lane is empty.
 void run_p2p(Peers& peers, Channels& channels, const Transfer& transfer);
 
-// The first slot of a message, for every kind of memory: a copy of the sender's CallRecord.
+// The first slot of a message: a copy of the sender's CallRecord.
 struct MessageHeader {
   std::uint64_t call, count, sequence, site;
 };

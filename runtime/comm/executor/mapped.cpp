@@ -5,10 +5,10 @@ namespace ringsmith::comm {
 
 namespace {
 
-// Progress counters hold (round of the agreement barrier, moves completed in it).
+// The value of a progress counter: the round of the agreement barrier, and the moves completed in
+// that round.
 std::uint64_t stamp(std::uint64_t round, std::uint64_t moves) { return round << 24 | moves; }
 
-// Runs moves in the memory of this process's ranks and peers.
 struct HostPlace {
   Peers& peers;
   const Buffers& buffers;

@@ -83,8 +83,8 @@ class Mapper {
   [[nodiscard]] const Move& plan(MoveId id) const { return plans_[at(id.rank)][at(id.move)]; }
   MappedMove& mapped(MoveId id) { return mappings_[at(id.rank)].moves[at(id.move)]; }
 
-  // True if the sender stores directly in the receiver's output, because it computes the chunk in
-  // this move and the receiver would only copy it.
+  // True if the sender stores directly in the receiver's output: it does not just send its own
+  // input, and the receiver would only copy the message.
   [[nodiscard]] bool is_push(MoveId sender, const MessageTarget& target) const {
     const auto computes = [](const Source& s) { return s.kind != Source::Kind::input; };
     const Move& sending = plan(sender);
@@ -110,7 +110,6 @@ class Mapper {
     std::vector<MoveId> readers;
   };
 
-  // Walks through one rank's plan in order and places every access to this rank's two buffers.
   bool place_accesses(int rank) {
     std::vector<ChunkAccess> input(schedule_.chunks.size()), output(schedule_.chunks.size());
     const auto memory = [&](bool in_input, int chunk) -> ChunkAccess& {
@@ -121,8 +120,8 @@ class Mapper {
       const MoveId id{rank, m};
       const Move& move = plan(id);
       MappedMove& mine = mapped(id);
-      // Fills in the sources that this move reads itself. A message's source is filled in when its
-      // sender is processed.
+      // Places the sources that this move reads itself. A pulled message is placed when its sender
+      // is processed.
       mine.sources.resize(move.sources.size());
       mine.scaled.resize(move.sources.size());
       MoveId writer = id;  // of the chunk in this rank's output, if the move keeps it
@@ -133,7 +132,6 @@ class Mapper {
           const MoveId sender = senders_of(id, s);
           if (is_push(sender, {id, s})) {
             writer = sender;
-            // From this move on, the chunk is in this rank's own output.
             mine.sources[s] = place(rank, false, move.chunk);
             add_after(id, sender);
           }
@@ -184,7 +182,8 @@ class Mapper {
                        [&](const MessageTarget& r) { return is_push(id, r); });
   }
 
-  // True for a computed chunk that a peer pulls, which must be stored even if it is unused here.
+  // True if a peer pulls a chunk that this move computes. The chunk must be stored even if this
+  // rank does not use it.
   [[nodiscard]] bool kept_for_a_pull(MoveId id) const {
     const Move& move = plan(id);
     const bool computes =
@@ -209,7 +208,7 @@ class Mapper {
       mappings_[at(rank)].finally.push_back({id.rank, static_cast<std::uint32_t>(id.move + 1)});
   }
 
-  // Simulates the moves of all ranks with their conditions. False if ranks wait for each other.
+  // False if the moves deadlock under their conditions.
   [[nodiscard]] bool can_finish() const {
     std::vector<std::size_t> done(mappings_.size(), 0);
     for (bool progress = true; progress;) {
@@ -229,8 +228,7 @@ class Mapper {
     return true;
   }
 
-  // Marks the moves that some rank waits for. The completion of other moves, which are the
-  // majority, is not published.
+  // Marks the moves that some rank waits for. The completion of the other moves is not published.
   void mark_awaited() {
     const auto mark = [&](const std::vector<MappedMove::After>& after) {
       for (const auto& [rank, moves] : after) mappings_[at(rank)].moves[moves - 1].awaited = true;
@@ -242,7 +240,7 @@ class Mapper {
     }
   }
 
-  // Keeps the latest condition per rank, which implies the others.
+  // The latest condition per rank implies the others.
   static void tidy(std::vector<MappedMove::After>& after) {
     std::map<int, std::uint32_t> latest;
     for (const auto& [rank, moves] : after) latest[rank] = std::max(latest[rank], moves);

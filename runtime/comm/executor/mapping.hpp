@@ -1,21 +1,20 @@
-// Derives, from the plans of all ranks, which rank reads and writes which other rank's
-// communication memory directly, and in which order. There is no staging.
+// Turns the plans of all ranks into direct reads and writes of each other's communication memory,
+// without staging.
 //
 // A message becomes one of two operations:
-//   pull  the receiver reads the chunk in the sender's memory: a rank reduces directly from the
-//         buffers of all others;
+//   pull  the receiver reads the chunk in the sender's memory;
 //   push  the sender stores the result directly in the receiver's buffer while it is still in
-//         registers: used when the receiver only copies a value that the sender has just computed.
+//         registers. Used if the sender does not just send its own input, and the receiver would
+//         only copy the message.
 //
 //     two-shot, rank r:   out[r] of every rank = in[r] of rank r + in[r] of rank r + 1 + ...
 //                         one pass: each element is read once per rank and stored once per rank
 //
-// Hand-off: every rank counts the moves that it has completed. The conditions of a move are derived
-// in advance from the plans of all ranks, as pairs (rank, moves): before a pull, the data must have
-// been written; before a store, the data that it overwrites must have been read; and at the end,
-// every rank that touches this rank's buffers must be done. Some schedules cannot run this way,
-// e.g. an in-place exchange, in which two ranks would wait for each other's reads. They have no
-// mapping and use slots.
+// Every rank counts its completed moves. A move's conditions are pairs (rank, moves), derived in
+// advance: before a pull, the data must have been written; before a store, the data that it
+// overwrites must have been read; and at the end, every rank that accesses this rank's buffers must
+// be done. Some schedules have no mapping and use slots, e.g. an in-place exchange, in which two
+// ranks would wait for each other's reads.
 #pragma once
 
 #include <optional>
@@ -24,7 +23,6 @@
 
 namespace ringsmith::comm {
 
-// A chunk in the buffer of a rank.
 struct ChunkPlace {
   int rank = 0;
   bool in_input = false;   // else in the output
@@ -32,7 +30,6 @@ struct ChunkPlace {
   int chunk = 0;           // the schedule's number, for executors that have their own buffers
 };
 
-// The placement of the ranks' buffers.
 enum class Placement : std::uint8_t {
   apart,     // input and output are separate on every rank
   in_place,  // on some rank they share memory

@@ -1,11 +1,11 @@
-// The ring all-reduce in its readable form: a loop over five verbs, each a message to the next
-// rank, a message from the previous rank, or both.
+// The ring all-reduce in its readable form: a loop over five verbs. Each sends a message to the
+// next rank, receives one from the previous rank, or both.
 //
 //        .--> 0 ---> 1 --.      behind(j): the chunk of the rank that is j places behind
 //        '--- 3 <--- 2 <-'
 //
-// All-reduce among four ranks, as seen by rank 0; every other rank does the same, one chunk
-// further. x2 is rank 2's contribution to this chunk.
+// All-reduce among four ranks, as seen by rank 0; rank r adds r to the chunk numbers, modulo 4. x2
+// is rank 2's contribution to this chunk.
 //
 //     step  verb                            chunk  sent to rank 1
 //     0     send                behind(1)   3      x0
@@ -16,9 +16,9 @@
 //     5     recvCopySend        behind(2)   2      chunk 2, complete, and kept
 //     6     recv                behind(3)   1      nothing: chunk 1, complete, is kept
 //
-// It runs under --algorithm plain_ring and gives the same bits as every executor for the schedule
-// of --algorithm ring (schedule/ring.hpp). The executors are optimisations of it: slots moves two
-// slices at a time, mapped avoids the slots, and both run any schedule.
+// It runs under --algorithm plain_ring and gives the same bits as --algorithm ring
+// (schedule/ring.hpp), whose executors are optimised: slots moves two slices at a time, and mapped
+// avoids the slots.
 //
 // Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
 // device/ring.cu is the same loop on GPUs; the verbs' names are NCCL's.
@@ -31,8 +31,8 @@ namespace ringsmith::comm {
 
 namespace {
 
-// The operations of one rank on one chunk, or on the slice of it that fits into a slot. Each verb
-// waits only for the message that it receives and for a slot to send from.
+// The operations of one rank on one slice of a chunk. Each verb waits only for the message that it
+// receives and for a free slot to send from.
 class Verbs {
  public:
   Verbs(Peers& peers, Channels& channels, const Transfer& transfer)
@@ -67,7 +67,7 @@ class Verbs {
     bool send = false;  // sends the result to the next rank
   };
 
-  // Computes result = contribution op message, in one pass over both.
+  // Computes result = contribution op message.
   void pass(int chunk, Parts parts) {
     peers_.health().at_step(step_++);
     const Chunk& c = chunks_[static_cast<std::size_t>(chunk)];

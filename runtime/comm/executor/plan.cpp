@@ -9,7 +9,6 @@ namespace ringsmith::comm {
 
 namespace {
 
-// The state of a chunk on one rank while its steps are replayed.
 struct ChunkState {
   Source::Kind where = Source::Kind::input;
   bool raw = true;
@@ -20,8 +19,8 @@ bool empty(const Schedule& schedule, int chunk) { return schedule.chunks[at(chun
 
 using RawFlags = std::vector<std::vector<std::deque<bool>>>;  // [from][to][message]
 
-// Simulates all ranks, moving one bit instead of data. The bit tells whether a message is a rank's
-// unreduced contribution. Also checks that sends and receives pair up.
+// Simulates all ranks with one bit per message, which tells whether the message is a rank's
+// unreduced contribution. Throws Error if sends and receives do not pair up.
 RawFlags trace_raw_messages(const Schedule& schedule) {
   const std::size_t world = at(schedule.world);
   RawFlags sent(world, std::vector<std::deque<bool>>(world));
@@ -67,12 +66,11 @@ RawFlags trace_raw_messages(const Schedule& schedule) {
   return sent;
 }
 
-// The number of messages to one peer that a plan may send before receives that precede them in the
-// schedule. Each occupies a slot until the peer takes it. With more early messages than slots,
-// ranks could wait for each other although the schedule is proved free of deadlock.
+// The largest number of messages to one peer that a plan may send before receives that precede them
+// in the schedule. Each occupies a slot until the peer takes it. More early messages than slots
+// could deadlock a schedule that is proved free of deadlock.
 constexpr int kMostEarly = 2;
 
-// Replays the steps of one rank and merges them into moves.
 class Replay {
  public:
   Replay(const Schedule& schedule, int rank, const RawFlags& raw_flags)
@@ -105,8 +103,8 @@ class Replay {
 
   void send(const Step& step) {
     const int peer = step.send_peer, chunk = step.send_chunk;
-    // The move that computes the chunk may also send it, unless it would overtake a message to the
-    // same peer.
+    // The move that computes the chunk may also send it, unless the message would overtake another
+    // one to this peer.
     const int writer = schedule_.separate_input ? -1 : state_[at(chunk)].writer;
     const auto sends_to_peer = [peer](const Move& m) {
       return std::count(m.sends.begin(), m.sends.end(), peer) > 0;
@@ -145,8 +143,8 @@ class Replay {
     if (step.action == Action::copy) {
       moves_.push_back({chunk, {message}, {}, true, step_});
     } else if (can_extend(state.writer, step)) {
-      // Merges into the later position, because sends between the two must not wait for these
-      // receives.
+      // Moves the merged move to the end, because the sends before it must not wait for the new
+      // receive.
       Move move = std::move(moves_[at(state.writer)]);
       moves_.erase(moves_.begin() + state.writer);
       for (ChunkState& other : state_)
@@ -165,8 +163,8 @@ class Replay {
   }
 
   // True if the move that last wrote the chunk can take one more source. It cannot if its value has
-  // been sent, if it already has a message from this peer, or if a later move reads more than input
-  // (messages must stay in order).
+  // been sent, if it already has a message from this peer, or if a later move reads anything but
+  // input.
   [[nodiscard]] bool can_extend(int writer, const Step& step) const {
     if (writer < 0) return false;
     const Move& move = moves_[at(writer)];
@@ -179,7 +177,7 @@ class Replay {
     return true;
   }
 
-  // Adds moves for the promised chunks that no message carries, e.g. a rank's own part of an
+  // Adds moves for promised chunks that no message carries, e.g. a rank's own part of an
   // all_gather.
   void add_local_copies() {
     for (int c = 0; c < static_cast<int>(state_.size()); ++c)
@@ -202,8 +200,8 @@ class Replay {
     }
   }
 
-  // Removes avg's factor from moves that reduce nothing. A move with one source passes a raw value
-  // on, and its receiver applies the factor. In a world of one rank there is no receiver.
+  // Removes avg's factor from moves with one source, because the receiver that reduces the value
+  // applies it. In a world of one rank there is no receiver.
   void leave_passed_on_raw() {
     if (schedule_.world == 1) return;
     for (Move& move : moves_)

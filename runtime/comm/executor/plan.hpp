@@ -2,8 +2,8 @@
 //
 // A schedule consists of single steps. Merging steps saves memory traffic:
 //   - consecutive receives that reduce into one chunk become one sum of several sources,
-//   - a chunk that is sent on right after it was computed is written to its receivers in the same
-//     pass (the recvReduceSend of the ring),
+//   - a computed chunk is written to its receivers in the same pass (the recvReduceSend of the
+//     ring),
 //   - a value that no later step reads and the collective does not promise is not stored.
 //
 //     two-shot, rank 0 of 3                       moves
@@ -13,8 +13,8 @@
 //     step 3  send chunk 0 -> 1, recv 2 <- 2      chunk 1 = <-1 -> keep;  chunk 2 = <-2 -> keep
 //
 // Merging changes neither the order of messages between two ranks nor the order of any sum, so
-// every executor computes the same bits. Some messages are sent earlier than in the schedule, but
-// only a few to each peer, because they occupy slots until the peer receives them.
+// every executor computes the same bits. It may send a few messages to each peer earlier than the
+// schedule does.
 #pragma once
 
 #include <vector>
@@ -41,7 +41,7 @@ struct Move {
   std::vector<Source> sources;
   std::vector<int> sends;
   bool keep = false;
-  int step = 0;  // last schedule step merged into this move, for error messages
+  int step = 0;  // schedule step of its last receive, else of its first send; for error messages
 };
 
 using Plan = std::vector<Move>;
@@ -52,13 +52,12 @@ using Plan = std::vector<Move>;
 
 // True if the rank's input holds this chunk before the collective.
 [[nodiscard]] bool given(const Schedule& schedule, int rank, int chunk);
-// True if the collective promises this chunk to this rank. If not, the rank's output has no room
+// True if the collective promises this chunk to this rank; otherwise the rank's output has no room
 // for it.
 [[nodiscard]] bool promised(const Schedule& schedule, int rank, int chunk);
 
-// Return the position of a chunk in the caller's buffers, in elements from their start. Some
-// collectives give a rank only its own chunk (the input of all_gather, the output of
-// reduce_scatter).
+// Return the position of a chunk in the caller's buffers, in elements. Some buffers hold only the
+// rank's own chunk (the input of all_gather, the output of reduce_scatter).
 [[nodiscard]] std::size_t input_offset(const Schedule& schedule, int rank, int chunk);
 [[nodiscard]] std::size_t output_offset(const Schedule& schedule, int rank, int chunk);
 

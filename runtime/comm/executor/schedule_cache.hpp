@@ -1,4 +1,4 @@
-// Caches schedules, plans and mappings by call, because training repeats a few calls.
+// Caches schedules, plans and mappings by call, because a training run repeats a few calls.
 #pragma once
 
 #include <array>
@@ -11,13 +11,11 @@
 
 namespace ringsmith::comm {
 
-// The data that the executors need about one schedule, for one rank.
 struct Prepared {
   Schedule schedule;
   Plan plan;
   std::size_t most_moves = 0;  // of the longest plan of any rank
-  // Indexed by placement. If mapping_known is true and mapping is empty, the schedule has no
-  // mapping.
+  // Indexed by placement. Known but empty: the schedule has no mapping.
   std::array<bool, 3> mapping_known{};
   std::array<std::optional<Mapping>, 3> mapping;
 };
@@ -28,10 +26,10 @@ class ScheduleCache {
   ScheduleCache(int rank, int world, std::vector<int> node_of)
       : rank_(rank), world_(world), node_of_(std::move(node_of)) {}
 
-  // Returns the data of a collective call (not barrier, send or recv) with its chosen schedule,
-  // which must be the same whenever the call is. The result is valid until the next find().
+  // Returns the data of a collective call (not barrier, send or recv). Equal calls must pass the
+  // same schedule. The result is valid until the next find().
   Prepared& find(const Call& call, Algorithm schedule);
-  // Returns the mapping, or nullptr if this schedule has none.
+  // nullptr if this schedule has no mapping.
   const Mapping* mapping(Prepared& prepared, Placement placement) const;
 
  private:

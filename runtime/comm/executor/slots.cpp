@@ -25,7 +25,7 @@ class SlotRun {
         width_(size_of(transfer.call.dtype)) {
     std::size_t longest = 0;
     for (const Chunk& chunk : schedule.chunks) longest = std::max(longest, chunk.count);
-    // The longest chunk is cut into several slices, so that one moves while another is reduced.
+    // Cuts long chunks into several slices, so that one moves while another is reduced.
     slice_ = std::clamp(longest * width_ / kSlicesOfChunk, kSlotBytes,
                         peers.segments().message_bytes()) /
              width_;
@@ -53,7 +53,6 @@ class SlotRun {
   }
 
  private:
-  // A slice that is being run through the plan.
   struct InFlight {
     int index = 0;
     std::size_t slice = 0;
@@ -67,7 +66,7 @@ class SlotRun {
     if (plan_.empty()) lanes_[static_cast<std::size_t>(lane)].slice = slices_;
   }
 
-  // Returns the number of the chunk's elements in this slice. It is 0 beyond the chunk's end; such
+  // Returns the number of the chunk's elements in this slice; 0 beyond the chunk's end. Empty
   // messages are not sent.
   [[nodiscard]] std::size_t count(const InFlight& lane, int chunk) const {
     const std::size_t all = schedule_.chunks[static_cast<std::size_t>(chunk)].count;

@@ -8,8 +8,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-// gives_parts: true if a rank gives a separate part to each rank. takes_parts: true if it takes a
-// separate part from each.
+// gives_parts: a rank gives a separate part to each rank. takes_parts: it takes one from each.
 bool gives_parts(const Contract& contract) {
   return contract.exchanges || (contract.output == Extent::own && contract.input != Extent::own);
 }
@@ -18,7 +17,7 @@ bool takes_parts(const Contract& contract) {
 }
 
 // One block of a collective: elements [at, at + n) of every part. A part is the data that one rank
-// gives to or takes from one other; all_reduce, broadcast and reduce have a single part.
+// gives to or takes from another; all_reduce, broadcast and reduce have a single part.
 class StagedBlock {
  public:
   StagedBlock(Segments& segments, std::uint64_t round, const Transfer& transfer,
@@ -33,7 +32,6 @@ class StagedBlock {
         bytes_(n * width_),
         n_(n) {}
 
-  // Stages one part for all ranks, or a separate part for each.
   void stage() {
     if (!has(contract_.input, segments_.rank(), t_.call.root)) return;
     if (gives_parts(contract_)) {
@@ -64,8 +62,6 @@ class StagedBlock {
   }
 
  private:
-  // Returns the address of a part in a rank's staging memory, in which part p starts after p
-  // blocks.
   [[nodiscard]] std::byte* staged(int rank, int part) const {
     return segments_.staging(rank, round_) + static_cast<std::size_t>(part) * bytes_;
   }
@@ -96,7 +92,6 @@ class StagedBlock {
   std::size_t width_, part_, at_, bytes_, n_;  // bytes, except n_: elements
 };
 
-// Returns the number of elements that one rank gives to, or takes from, each other rank.
 std::size_t part_elements(const Call& call, int world) {
   return contract_of(call.collective).exchanges ? call.count / static_cast<std::size_t>(world)
                                                 : call.count;

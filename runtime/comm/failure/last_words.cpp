@@ -19,7 +19,7 @@ namespace ringsmith::comm {
 namespace {
 
 std::atomic<const LastWords*> current{nullptr};
-// The time at which the rank found the failure itself, in ns. A global, because the group may be
+// The time at which this rank found the failure itself, in ns. A global, because the group may be
 // gone when its error is printed.
 std::atomic<std::uint64_t> said_at{0};
 constexpr std::uint64_t kTimeToSay = 500'000'000;  // ns; mpirun sends SIGKILL after a second
@@ -27,7 +27,7 @@ constexpr std::uint64_t kTimeToSay = 500'000'000;  // ns; mpirun sends SIGKILL a
 // The code in this namespace may run in a signal handler, so it must not allocate, lock or use
 // stdio.
 
-// A line for standard error. Text that does not fit is cut.
+// A line for standard error; long text is cut.
 class LineBuffer {
  public:
   LineBuffer& operator<<(const char* text) {
@@ -79,15 +79,13 @@ bool write_all(int file, const iovec& part) {
   return true;
 }
 
-// False for a link, a FIFO or a device that a user has put there, because rename() would replace
-// it.
+// False if a user has put a link, FIFO or device at this path, which rename() would replace.
 bool may_replace(const char* path) {
   struct stat there {};
   return lstat(path, &there) != 0 || S_ISREG(there.st_mode);
 }
 
-// Prints why the file could not be written. strerror() may allocate, so this function names the
-// usual errors of a folder itself.
+// Names the usual errors of a folder itself, because strerror() may allocate.
 void complain(const char* path, int error) {
   LineBuffer line;
   line << "flight recorder '" << path << "' could not be written: ";
@@ -174,8 +172,8 @@ bool FlightFile::write(bool replace) const noexcept {
 
 namespace {
 
-// True while the rank may be printing its own error. Needed because mpirun sends more than one
-// SIGTERM.
+// True while this rank may be printing its own error. Needed because mpirun sends SIGTERM more than
+// once.
 bool being_said() {
   return said_at.load() != 0 && nanoseconds(CLOCK_MONOTONIC) - said_at.load() < kTimeToSay;
 }

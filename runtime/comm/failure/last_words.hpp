@@ -1,6 +1,5 @@
 // The last output of a rank whose group fails: a file with its flight recorder and, if the launcher
-// ends the rank before it can report the failure, a line with the reason. Both may be written in a
-// signal handler.
+// ends the rank before it can report the failure, a line with the reason.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +11,11 @@
 
 namespace ringsmith::comm {
 
-// The flight recorder of a rank as a file: an unchanged copy of its memory behind a header that
-// identifies the rank. It is written when the group fails: by the rank itself, possibly in the
-// handler that ends it, or, if the rank was killed, by a survivor on its host.
-// labs/apps/flight_reader reads a folder of these files (flight_log.hpp).
-//
-// The byte order is the machine's, so a file must be read on a machine of the same kind.
+// The header of a flight recorder's file; copies of the rank's sites and of its Flight follow. When
+// the group fails, the rank writes the file itself, possibly in a signal handler. If it was killed,
+// a survivor on its host does. labs/apps/flight_reader reads a folder of these files
+// (flight_log.hpp).
+// The byte order is the machine's.
 struct FlightHeader {
   static constexpr std::uint64_t kMagic = 0x5453'414c'4752'5352;
   std::uint64_t magic = kMagic;
@@ -28,7 +26,7 @@ struct FlightHeader {
   char group[64] = {};
   // The time of writing on two clocks; their difference converts the entries' times to dates.
   std::uint64_t monotonic = 0, wall = 0;  // nanoseconds
-  // The board, and the failure.
+  // From the rank's board and its failure:
   std::uint64_t sequence = 0;
   std::int64_t step = -1;
   std::int32_t waits_for = -1;
@@ -40,12 +38,12 @@ struct FlightHeader {
 
 class FlightFile {
  public:
-  // report and flight belong to the rank whose file this is; rank written_by calls write().
+  // report and flight belong to rank whose.rank; rank whose.written_by calls write().
   FlightFile(const std::string& folder, const FlightHeader& whose, const RankReport* report,
              const Flight* flight);
-  // Writes the file, which appears completely or not at all. May run in a signal handler, because
-  // it neither allocates nor locks. Replaces an existing file only if `replace`. Returns false if
-  // the file was not written; prints an error to standard error unless the file existed.
+  // Writes the file completely or not at all. May run in a signal handler, because it neither
+  // allocates nor locks. Replaces an existing file only if `replace`. Returns false if the file was
+  // not written, and prints the error unless the file existed.
   bool write(bool replace) const noexcept;
 
  private:
@@ -56,13 +54,12 @@ class FlightFile {
   const Flight* flight_;
 };
 
-// The error line of a rank that the launcher ends before the rank has noticed the failure itself.
+// The error line of a rank that the launcher ends before the rank has noticed the failure.
 //
-// mpirun reacts to the death of a rank by ending all others with SIGTERM, often within a
-// millisecond. The handler then looks for the reason (a peer's report of a failure, or a closed
-// socket) and prints it as one line, as the group would have done a moment later. Without a reason,
-// SIGTERM has its default effect. A handler that the program has installed is not replaced; it
-// calls say_if_lost() itself (parallel/stop_request.hpp).
+// When a rank dies, mpirun ends all others with SIGTERM, often within a millisecond. The handler
+// looks for the reason (a peer's report of a failure, or a closed socket) and prints it as one
+// line. Without a reason, SIGTERM has its default effect. A handler that the program has installed
+// is not replaced; that handler must call say_if_lost() itself (runtime/parallel/stop_request.hpp).
 class LastWords {
  public:
   struct Peer {
@@ -75,11 +72,12 @@ class LastWords {
   };
   LastWords(int rank, std::vector<Peer> peers);
   ~LastWords();
-  // Sets the flight files by rank, which must outlive this object; null: none. The handler writes
-  // this rank's file, and the failed peer's if the peer is on this host.
+  // Sets the flight files, by rank; null: none. They must stay valid until the next call, or until
+  // this object is destroyed. The handler writes this rank's file and, if the failed peer is on
+  // this host, the peer's.
   void keep_flights(const std::vector<FlightFile>* files) { flights_ = files; }
-  // Must be called when the rank has found the failure itself and is about to report it. The
-  // handler then gives the rank time to do so, instead of printing the line itself.
+  // Must be called when this rank is about to report the failure itself. For half a second, the
+  // handler ignores SIGTERM, so that the rank has time to do so.
   static void already_said();
   // For a handler of SIGTERM: if there is a reason, prints the line and ends the process.
   static void say_if_lost() noexcept;

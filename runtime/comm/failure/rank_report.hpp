@@ -1,9 +1,9 @@
-// The state that a rank publishes about itself, in memory that all ranks of its host map and that
-// is mirrored to remote ranks. Error messages use it to name the ranks that wait for each other and
-// the last call of a killed rank. OwnReport, at the end, is the writing side.
+// The state that a rank publishes about itself, in memory that all ranks of its host map; parts are
+// mirrored to remote ranks. Error messages use it to name the ranks that wait for each other and
+// the last call of a killed rank. OwnReport writes it.
 //
-// Each field is written by its owner only. Fields of a record are relaxed atomics; the field that
-// is stored last, with release, publishes them.
+// Each rank writes only its own report. Fields are relaxed atomics; a field "published last" is
+// stored with release and publishes the others.
 #pragma once
 
 #include <array>
@@ -19,15 +19,13 @@
 
 namespace ringsmith::comm {
 
-// Each counter that is polled is stored on its own two cache lines, because CPUs fetch lines in
-// pairs.
+// Each polled counter is stored on its own two cache lines, because CPUs fetch lines in pairs.
 constexpr std::size_t kLine = 128;  // bytes
 constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
 constexpr std::size_t kFailureText = 1536;  // bytes
 
-// One call of a rank, for other ranks and for readers of its flight recorder. The rank writes it
-// once, on its board, when it enters the call. The flight recorder, the agreement barrier and the
-// first slot of a message copy it from there.
+// One call of a rank. The rank writes it on its board when it enters the call. The flight recorder,
+// the agreement barrier and the first slot of a message copy it from there.
 struct CallRecord {
   std::atomic<std::uint64_t> call{0};  // Call::pack()
   std::atomic<std::uint64_t> count{0};
@@ -43,25 +41,26 @@ struct CallRecord {
   [[nodiscard]] Call unpacked() const { return Call::unpack(call.load(), count.load()); }
 };
 
-// "I am in this call": one entry of the agreement barrier that opens every collective. Two entries
-// alternate, because a rank can be one round ahead of the others, but never two.
+// An entry of the agreement barrier: the call that the rank is in. Two entries alternate, because a
+// rank can be one round ahead of the others, but never two.
 struct alignas(64) Answer {
   std::atomic<std::uint64_t> round{0};  // published last
   CallRecord record;
-  std::atomic<std::uint64_t> input{0};   // offsets of the buffers in the rank's segment, bytes, or
-  std::atomic<std::uint64_t> output{0};  // kNotShared
+  std::atomic<std::uint64_t> input{0};   // bytes from the start of the segment; on a device:
+  std::atomic<std::uint64_t> output{0};  // Location (device_memory.hpp); or kNotShared
 };
 
-// How a rank left its group: in good order, or because an exception unwound its stack.
+// Whether a rank has left its group: not yet, in good order, or because an exception unwound its
+// stack.
 constexpr std::uint32_t kStays = 0, kInOrder = 1, kThrownOut = 2;
 
-// The activity of this rank, for the error messages of other ranks.
+// The rank's activity, for the error messages of other ranks.
 struct alignas(kLine) Board {
   CallRecord record;  // of the current call, or of the last one
   std::atomic<std::int64_t> step{-1};
   std::atomic<std::int32_t> waits_for{-1};  // rank, or -1: not waiting
   std::atomic<std::uint32_t> busy{0};       // inside a call
-  std::atomic<std::uint32_t> left{kStays};  // the group was destroyed
+  std::atomic<std::uint32_t> left{kStays};  // kStays, or how it left the group
   std::atomic<std::uint32_t> waited{0};     // how long it has waited, milliseconds
 };
 
@@ -71,7 +70,7 @@ inline constexpr const char* kBrokenBefore =
 
 enum class FailureKind : std::uint32_t { none, mismatch, peer_lost, timeout, other, aborted };
 
-// The first failure of this rank, for ranks that would otherwise wait for it.
+// The rank's first failure, for ranks that would otherwise wait for it.
 struct alignas(kLine) FailureReport {
   std::atomic<FailureKind> kind{FailureKind::none};  // published last
   std::atomic<std::int32_t> culprit{-1};
@@ -86,14 +85,14 @@ struct SiteText {
   std::atomic<char> text[kSiteText]{};
 };
 
-// The call in which this rank waits in another group while it is not in a call of this one. Only
+// The call of another group in which the rank waits while it is not in a call of this group. Only
 // ranks of the same host see it.
 constexpr std::size_t kElsewhereText = 256;  // bytes
 struct Elsewhere {
   std::atomic<char> text[kElsewhereText]{};  // "": nowhere
 };
 
-// The report that every rank publishes, at the start of its segment.
+// The start of every rank's segment.
 struct RankReport {
   Board board;
   FailureReport failure;
@@ -115,7 +114,7 @@ inline void put_text(std::atomic<char>* to, std::size_t room, std::string_view t
   return text;
 }
 
-// Returns e.g. "train.cpp:120": the file name without its folders, and the line.
+// Returns e.g. "train.cpp:120".
 [[nodiscard]] inline std::string text_of(Site site) {
   if (site.file == nullptr) return {};
   const std::string_view path = site.file;
@@ -135,11 +134,10 @@ inline void put_text(std::atomic<char>* to, std::size_t room, std::string_view t
 //     41       40     all_reduce(sum, f32, 1024)    train.cpp:88  1203.120 s   1203.124 s
 //     42       41     all_reduce(sum, f32, 1024)    train.cpp:88  1203.128 s   -
 //
-// There is one writer (the thread that runs the group's current call) and no lock; the oldest entry
-// is overwritten. A reader must expect any state; an entry that is being written has number 0.
-// Because the segment is shared, survivors on the host can read the recorder of a killed rank. The
-// clock takes a few nanoseconds to read and has the resolution of the kernel's tick (1 to 4 ms),
-// which is enough to see which rank hung, and since when.
+// The thread that runs the group's current call overwrites the oldest entry, without a lock. A
+// reader must expect any state; an entry that is being written has number 0. Because the segment is
+// shared, survivors on the host can read the recorder of a killed rank. The clock takes a few
+// nanoseconds to read and has the resolution of the kernel's tick (1 to 4 ms).
 struct alignas(64) FlightEntry {
   std::atomic<std::uint64_t> number{0};  // of the operation in this group, from 1; published last
   CallRecord record;
@@ -154,17 +152,16 @@ struct Flight {
 };
 
 // Numbers the places in the program from which this rank has made calls, and stores their texts in
-// its segment. A call carries only the small number; code that must name the place reads the text.
+// its segment. A call carries only the number.
 class Sites {
  public:
-  // mine: the texts that other ranks read; zero-filled.
+  // mine: the texts that other ranks read; must be zero-filled.
   explicit Sites(SiteText* mine) : texts_(mine), known_(1) {}
 
   struct Number {
     std::uint32_t value = 0;          // 0: unknown, or the table is full
     const SiteText* fresh = nullptr;  // its text, if just written
   };
-  // Not thread-safe: called by one thread at a time.
   Number number_of(Site site) {
     if (site.file == nullptr) return {};
     Known& recent = recent_[static_cast<std::size_t>(site.line) % kRecent];
@@ -196,15 +193,15 @@ class Sites {
   std::array<Known, kRecent> recent_{};
 };
 
-// The writing side of a rank's report: begin() and end() around every call. Not thread-safe: called
-// by one thread at a time.
+// Writes a rank's report: begin() and end() around every call. Not thread-safe: called by one
+// thread at a time.
 class OwnReport {
  public:
   OwnReport(RankReport& mine, Flight* flight)
       : board_(mine.board), sites_(mine.sites), flight_(flight) {}
 
-  // Call when this rank enters a call. Returns the place's text if it has just been written, and so
-  // must be sent to ranks that do not share this memory; otherwise nullptr.
+  // Must be called when this rank enters a call. Returns the text of the call's site if it is new
+  // and must be sent to ranks that do not share this memory; otherwise nullptr.
   const SiteText* begin(const Call& call, std::uint64_t sequence, Site site) {
     const Sites::Number at = sites_.number_of(site);
     CallRecord& record = board_.record;
@@ -229,7 +226,8 @@ class OwnReport {
     ++number_;
     FlightEntry& e = entry();
     e.number.store(0, std::memory_order_relaxed);
-    // Stored with release, so that a reader that sees one of them also sees the number 0.
+    // Stored with release, so that a reader that sees one of these values no longer sees the old
+    // number.
     e.record.copy(board_.record, std::memory_order_release);
     e.started.store(now(), std::memory_order_release);
     e.ended.store(0, std::memory_order_release);

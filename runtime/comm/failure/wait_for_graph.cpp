@@ -134,9 +134,8 @@ constexpr SystemCall kSystemCalls[] = {
     {SYS_fcntl, "a lock on a file"},
 };
 
-// Returns the system call in which the first thread of a sleeping process waits, e.g. " in open()
-// of a file or a FIFO". If the kernel shows calls only to debuggers, returns " (in the kernel:
-// wait_for_partner)" or "".
+// Returns the system call in which the first thread of a process sleeps, e.g. " in open() of a file
+// or a FIFO". If it is unknown, returns e.g. " (in the kernel: wait_for_partner)", or "".
 std::string call_of(pid_t pid) {
   const std::string folder = "/proc/" + std::to_string(pid);
   long number = -1;
@@ -157,8 +156,8 @@ char state_letter(pid_t pid) {
   return name_end == std::string::npos || name_end + 2 >= line.size() ? '\0' : line[name_end + 2];
 }
 
-// A sleeping process wakes up now and then, for example when one of its threads has work. Only a
-// process that is never seen asleep is computing.
+// A waiting process wakes up now and then, so a process counts as running only if five looks in a
+// row find it running.
 char settled_letter(pid_t pid) {
   char letter = state_letter(pid);
   for (int look = 1; look < 5 && letter == 'R'; ++look) {

@@ -1,5 +1,5 @@
-// Text for the error that ends a wait: each rank's current call, how long it has waited and for
-// which rank, and the state of its process according to the kernel.
+// Text for the error that ends a wait: each rank's current call, how long the rank has waited and
+// for which rank. Also asks the kernel for the state of a process.
 #pragma once
 
 #include <string>
@@ -11,7 +11,6 @@
 
 namespace ringsmith::comm {
 
-// The visible state of a rank: its board and, for a remote rank, its agreement barrier entries.
 struct Sight {
   const Board* board = nullptr;
   const Answer* answers = nullptr;  // null: the rank is not remote, so its board is up to date
@@ -20,19 +19,19 @@ struct Sight {
   std::string elsewhere = {};  // the call of another group in which it waits
 };
 
-// A snapshot of the boards of all ranks, which their owners may be writing. A remote rank sends its
-// board only while it waits; otherwise its last answer is used.
+// A snapshot of all boards, which their owners may be writing. A remote rank sends its board only
+// while it waits; otherwise its last answer is used.
 class WaitForGraph {
  public:
   explicit WaitForGraph(const std::vector<Sight>& ranks);
 
-  // Follows the chain of waits from rank to its end; -1 if the chain is a cycle.
+  // Returns the rank at the end of the chain of waits that starts at `rank`; -1 if the chain ends
+  // in a cycle.
   [[nodiscard]] int culprit_from(int rank) const;
   // Returns e.g. "which has not arrived: its last call was barrier() #0 at train.cpp:12".
   [[nodiscard]] std::string offence_of(int rank) const;
   // Returns e.g. "Where all ranks are: rank 0 in all_reduce(sum, f32, 10) #1 at train.cpp:12, step
-  // 3, waits for rank 1 for 300 ms; ...". If ranks wait in a cycle, which no other rank can
-  // resolve, the text ends with that cycle.
+  // 3, waits for rank 1 for 300 ms; ...". If ranks wait in a cycle, the text names it.
   [[nodiscard]] std::string describe() const;
 
  private:
@@ -52,7 +51,8 @@ class WaitForGraph {
     [[nodiscard]] std::string describe() const;
   };
   static Activity look_at(const Sight& sight);
-  // Returns a cycle of ranks in which each waits for the next. Empty if there is none.
+  // Returns ranks of which each waits for the next, and the last for the first; empty if there are
+  // none.
   [[nodiscard]] std::vector<int> find_circle() const;
   [[nodiscard]] const Activity& activity(int rank) const {
     return activities_[static_cast<std::size_t>(rank)];
@@ -61,13 +61,13 @@ class WaitForGraph {
   std::vector<Activity> activities_;
 };
 
-// Describes the state of a process, as the kernel knows it, to distinguish a hang from a stop:
-// ": its process is stopped by a signal; kill -CONT 4711 lets it continue", ": its process
-// computes", ": its process sleeps in open() of a file or a FIFO", ": its process has ended"; empty
-// if this process cannot see it. Only for processes of the same machine.
+// Describes the state of a process of this machine, according to the kernel: ": its process is
+// stopped by a signal; kill -CONT 4711 lets it continue", ": its process computes", ": its process
+// sleeps in open() of a file or a FIFO", ": its process has ended"; empty if this process cannot
+// see it.
 [[nodiscard]] std::string state_of_process(pid_t pid);
 
-// True if the process is stopped by a signal or a debugger. False if it is not visible from here.
+// True if a signal or a debugger has stopped the process. False if this process cannot see it.
 [[nodiscard]] bool is_stopped(pid_t pid);
 
 }  // namespace ringsmith::comm

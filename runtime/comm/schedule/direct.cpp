@@ -9,8 +9,8 @@ namespace {
 Step receive(int peer, int chunk, Action action) { return {kNobody, 0, peer, chunk, action}; }
 Step send(int peer, int chunk) { return {peer, chunk, kNobody, 0, Action::copy}; }
 
-// Adds the steps in which every rank, as the owner of one chunk, sums the other ranks' copies of it
-// (reduce) or sends it to all of them (copy).
+// Every rank sums the other ranks' copies of its chunk (reduce) or sends its chunk to all of them
+// (copy).
 void add_rotation(Schedule& schedule, Action action) {
   const int world = schedule.world;
   for (int rank = 0; rank < world; ++rank)
@@ -21,8 +21,7 @@ void add_rotation(Schedule& schedule, Action action) {
     }
 }
 
-// Adds the steps of a collective with a root. In step s only the root and rank root + 1 + s
-// communicate.
+// In step s, only the root and rank root + 1 + s communicate.
 void add_star(Schedule& schedule, const Contract& contract) {
   const int world = schedule.world;
   const bool from_root = contract.input == Extent::at_root;
@@ -40,8 +39,7 @@ void add_star(Schedule& schedule, const Contract& contract) {
     }
 }
 
-// Adds the steps of all_to_all. In step s, ranks whose numbers add up to s (modulo world) exchange
-// their parts for each other.
+// In step s, ranks whose numbers add up to s (modulo world) exchange their parts for each other.
 void add_exchange(Schedule& schedule) {
   const int world = schedule.world;
   require(schedule.count % static_cast<std::size_t>(world) == 0,
@@ -62,7 +60,8 @@ Schedule one_shot_all_reduce(int world, std::size_t count) {
   Schedule schedule = empty_schedule(Algorithm::one_shot, Collective::all_reduce, world, count, 1);
   schedule.separate_input = true;
   for (int rank = 0; rank < world; ++rank) {
-    // All sends come first. They do not wait, so every value is in flight after one round.
+    // The sends precede all receives. They do not wait for receivers, so every value is in flight
+    // after one round.
     for (int s = 0; s < world - 1; ++s) schedule.add(rank, send(wrap(rank - 1 - s, world), 0));
     for (int from = 0; from < world; ++from)
       schedule.add(rank, receive(from, 0, from == 0 ? Action::copy : Action::reduce));

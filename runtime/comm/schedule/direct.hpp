@@ -1,6 +1,6 @@
-// Direct algorithms: every rank exchanges data with every other rank, without relays. Their data
-// dependencies allow few rounds over many links; a ring needs many rounds over few links. Therefore
-// they are the choice where latency matters, or where all ranks can read each other's memory.
+// Direct algorithms: every rank exchanges data with every other rank, without relays. They need few
+// rounds over many links, a ring many rounds over few links. Therefore they are the choice where
+// latency matters, or where all ranks can read each other's memory.
 //
 //     two-shot (4 ranks, chunk 0)                    one-shot (rank 1)
 //
@@ -20,18 +20,18 @@
 // | broadcast, reduce      | world - 1     | 1         | count; root of broadcast: world - 1     |
 // |                        |               |           | times count                             |
 //
-// The data dependencies would allow the two-shot all_reduce to run in two latencies. Here its steps
-// are pairwise exchanges, one after the other, because these work for messages of any size without
-// buffering; an engine that reads peers' memory directly may post everything immediately, with the
-// same sums. one_shot posts all its sends first, and so needs a slot for each whole message.
+// The two-shot all_reduce could run in two latencies. Here its steps are pairwise exchanges, one
+// after the other, which need no buffering for messages of any size; an engine that reads peers'
+// memory directly may post everything immediately, with the same sums. one_shot posts all its sends
+// first, so it needs a slot for each whole message.
 //
 // The sum of an element is the same expression on every rank that holds the result:
 //     direct, reduce_scatter, chunk c:  ((x[c] + x[c+1]) + x[c+2]) + ...     ranks modulo world
 //     reduce:                             ((x[root] + x[root+1]) + ...         ranks modulo world
 //     one_shot:                           ((x[0] + x[1]) + x[2]) + ... + x[world-1]
-// Every rank computes one_shot's sum itself; to give the same bits, it starts at rank 0 on all
-// ranks. A rank's own value is then in the middle of its sum, so the input is separate from the
-// work buffer. Peers are visited in rotation (in step s, to rank - 1 - s and from rank + 1 + s; for
+// Every rank computes one_shot's sum itself, starting at rank 0 so that all get the same bits. In
+// that order, a rank's own value is in the middle of its sum, so the input is separate from the
+// work buffer. In step s, a rank sends to rank - 1 - s and receives from rank + 1 + s (for
 // all_to_all see below), so that no two ranks send to the same rank in the same step.
 #pragma once
 
@@ -42,8 +42,8 @@ namespace ringsmith::comm {
 // Returns the schedule of any collective, derived from its contract (collective.hpp). World >= 1;
 // count is the length of the work buffer, in elements. For all_to_all, count must be a multiple of
 // world, so that the parts that two ranks exchange have the same length. In step s of all_to_all,
-// ranks r and s - r (modulo world) exchange parts: the step that overwrites a part is the one that
-// sends it, so executors that send first may run it in place.
+// ranks r and s - r (modulo world) exchange parts. The step that overwrites a part also sends it,
+// so executors that send first may run it in place.
 [[nodiscard]] Schedule direct_schedule(Collective collective, int world, std::size_t count,
                                        int root = 0);
 [[nodiscard]] Schedule one_shot_all_reduce(int world, std::size_t count);

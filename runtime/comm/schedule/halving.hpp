@@ -1,8 +1,9 @@
 // Recursive halving and doubling: as few bytes as the ring, in as few rounds as a tree.
 //
-// Reduce-scatter by halving: in every round a rank exchanges half of its current range with the
-// partner at half the distance, and adds the received half to the half that it keeps. After log2(p)
-// rounds each rank holds one chunk of the sum; the all-gather doubles the ranges again.
+// Reduce-scatter by halving: in every round, a rank sends half of its current range to a partner
+// and adds the half that it receives to the half that it keeps. The distance of the partners
+// halves, too. After log2(p) rounds, each rank holds one chunk of the sum; the all-gather doubles
+// the ranges again.
 //
 //     p = 8, rank 2 (010)     range it works on       partner   sends       receives and adds
 //     round 0, distance 4     [0 1 2 3 4 5 6 7]       6         4 5 6 7     0 1 2 3
@@ -18,7 +19,7 @@
 // and receives the result from it after the last.
 //
 // The sums. y[i] = x[p + i] + x[i], or x[i] if there is no rank p + i. Ranks at distance p / 2 are
-// added first, then ranks at p / 4, and neighbours last; for p = 4, chunk 0:
+// added first, then at p / 4, and neighbours last. For p = 4, chunk 0:
 //     (y[0] + y[2]) + (y[1] + y[3])
 // One rank sums a chunk and the others copy it, so all ranks get the same bits.
 //

@@ -37,7 +37,7 @@ class Builder {
     return nodes_[static_cast<std::size_t>(node)][static_cast<std::size_t>(local)];
   }
 
-  // Adds the steps of the ranks beyond the first m of a node, which send their whole buffer first
+  // Adds the steps of a node's ranks beyond the first m: they send their whole buffer at the start
   // (reduce) and receive the sum at the end (copy).
   void fold(int node, Action action) {
     const int size = static_cast<int>(nodes_[static_cast<std::size_t>(node)].size());
@@ -58,7 +58,6 @@ class Builder {
     }
   }
 
-  // Adds the ring over the ranks that own this part, in node order.
   void ring(int node, int local) {
     for (int s = 0; s < 2 * (n_ - 1); ++s) {
       Step step = ring_all_reduce_step(n_, node, s);

@@ -1,9 +1,9 @@
 // Hierarchical all-reduce: sends as little as possible between nodes.
 //
-// Links are fast within a node and slow between nodes, and a flat algorithm ignores the difference.
-// Here rank l of every node owns the l-th part of the buffer: each node sums its ranks' copies of
-// each part, the owners of the same part on all nodes sum theirs over the network, and each node
-// distributes the results. Between nodes, a rank sends only data of its part, 1/m of the buffer.
+// Links are fast within a node and slow between nodes. Rank l of every node owns the l-th part of
+// the buffer. Each node sums its ranks' copies of each part, the owners of the same part on all
+// nodes sum theirs over the network, and each node distributes the results. Between nodes, a rank
+// sends only data of its part, 1/m of the buffer.
 //
 //     2 nodes of m = 4                node 0                          node 1
 //     1. reduce-scatter within   r0 <-> r1 <-> r2 <-> r3         r4 <-> r5 <-> r6 <-> r7
@@ -20,16 +20,16 @@
 // | all-gather     | m - 1                | count (m - 1) / m           | 0                       |
 //
 // 2 count (n - 1) is the minimum for any all-reduce between n nodes. A flat ring over the same
-// ranks in order sends 2 count (n m - 1) / m, and the pairwise two-shot 2 count (n - 1) m, which is
-// m times the minimum. Within a node the exchange is pairwise (direct.hpp).
+// ranks in order sends 2 count (n m - 1) / m, the pairwise two-shot m times the minimum. Within a
+// node the exchange is pairwise (direct.hpp).
 //
-// Nodes may have different sizes; m is then the size of the smallest. A rank beyond the first m of
-// its node sends its buffer to one of these m first, and receives the result from it at the end.
+// If nodes have different sizes, m is the size of the smallest. A rank beyond the first m of its
+// node sends its buffer to one of these m at the start, and receives the result from it at the end.
 //
 // The sums, for chunk (l, j): S[a] = ((y[l] + y[l+1]) + ...) over the first m ranks of node a,
-// modulo m, where y is a rank's value after the ranks beyond have been added to it:
-// ((x[l] + x[l+m]) + x[l+2m]) + ...; then over nodes (...((S[j+1] + S[j+2]) + ...) + S[j], modulo
-// n.
+// modulo m, where y is a rank's value after the values of the ranks beyond the first m have been
+// added to it: ((x[l] + x[l+m]) + x[l+2m]) + ...; then over nodes (...((S[j+1] + S[j+2]) + ...) +
+// S[j], modulo n.
 #pragma once
 
 #include "runtime/comm/schedule/schedule.hpp"

@@ -19,11 +19,11 @@ namespace ringsmith::comm {
 // schedules.
 [[nodiscard]] Schedule parse_schedule(std::string_view text, std::size_t count);
 
-// From now on make_schedule() returns this schedule, with its chunks cut for the requested count,
-// for an all_reduce by "ring" in a world of the same size. There is one such schedule per world
-// size in the process. Must be called before groups of that size make calls.
+// Makes make_schedule() return this schedule, cut for the requested count, for all_reduce by "ring"
+// in a world of this size. A process has one such schedule per world size. Must be called before
+// groups of that size make calls.
 void use_as_ring(const Schedule& own);
-// Returns the schedule that use_as_ring() was given for this world, or nullptr if there is none.
+// Returns the schedule of use_as_ring() for this world size, or nullptr.
 [[nodiscard]] const Schedule* own_ring(int world);
 
 }  // namespace ringsmith::comm

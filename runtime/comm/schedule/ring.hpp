@@ -1,5 +1,5 @@
-// The ring: every rank communicates only with its two neighbours, and every link carries 1/world of
-// the buffer at every step, so that the bytes per rank hardly grow with the world.
+// The ring: every rank communicates only with its two neighbours. Every link carries 1/world of the
+// buffer in every step, so the bytes per rank hardly grow with the world.
 //
 //     reduce-scatter, 4 ranks, direction +1: the path of chunk 0 (the path of chunk c is the same,
 //     c ranks further on)
@@ -18,9 +18,10 @@
 //
 // The sums. Chunk c starts at rank c+1 and ends at rank c; each rank adds its own value:
 //     chunk c = (...((x[c+1] + x[c+2]) + x[c+3]) + ...) + x[c]          ranks modulo world
-// The sum is formed once, along one path, and then copied, so all ranks get the same bits.
-// all_reduce is reduce_scatter followed by all_gather, bit for bit. With direction -1 the ring runs
-// the other way:  chunk c = (...((x[c-1] + x[c-2]) + ...) + x[c], the order of gloo's ring.
+// The sum is computed once, along one path, and then copied, so all ranks get the same bits.
+// all_reduce gives the same bits as reduce_scatter followed by all_gather. With direction -1 the
+// ring runs the other way:  chunk c = (...((x[c-1] + x[c-2]) + ...) + x[c], the order of gloo's
+// ring.
 //
 // Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
 #pragma once
@@ -29,8 +30,8 @@
 
 namespace ringsmith::comm {
 
-// Return one rank's step, as pure functions; chunk c belongs to rank c. direction is +1 (send to
-// rank + 1) or -1. Steps run from 0 to world - 2, for all_reduce to 2 world - 3.
+// Return one rank's step; chunk c belongs to rank c. direction is +1 (send to rank + 1) or -1.
+// Steps run from 0 to world - 2, for all_reduce to 2 world - 3.
 [[nodiscard]] Step ring_reduce_scatter_step(int world, int rank, int step, int direction = +1);
 [[nodiscard]] Step ring_all_gather_step(int world, int rank, int step, int direction = +1);
 [[nodiscard]] Step ring_all_reduce_step(int world, int rank, int step, int direction = +1);
@@ -45,9 +46,9 @@ namespace ringsmith::comm {
 // have the same bits. element_size is needed because gloo computes its chunks in bytes.
 [[nodiscard]] Schedule gloo_ring_all_reduce(int world, std::size_t count, std::size_t element_size);
 
-// Returns gloo's chunks. gloo cuts the buffer into segments of at most 1 MiB, at least two per rank
-// and the same number for each rank; a chunk is one rank's consecutive segments. The last chunks
-// are shorter, or empty, if rounding up the segments has used up the buffer.
+// gloo cuts the buffer into segments of about 1 MiB or less, at least two per rank and the same
+// number for each rank. A chunk is one rank's consecutive segments. Because segments are rounded
+// up, the last chunks may be shorter or empty.
 [[nodiscard]] std::vector<Chunk> gloo_chunks(int world, std::size_t count,
                                              std::size_t element_size);
 

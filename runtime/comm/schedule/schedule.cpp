@@ -11,7 +11,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-// Returns the end of the block of steps, from `begin` on, whose chunks may be interleaved.
+// Returns the end of the block of steps, starting at `begin`, whose chunks may be interleaved.
 std::size_t end_of_block(const std::vector<Step>& steps, std::size_t begin) {
   std::size_t end = begin + 1;
   const int n = steps[begin].chunks;

@@ -2,9 +2,8 @@
 //
 // A Schedule says, for every rank and step, which chunk the rank sends to which peer, and which
 // chunk it receives from which peer. It is computed from plain values (algorithm, world size,
-// count, ...) and involves no memory, sockets or time. The checker proves it correct, the simulator
-// computes its time, the player draws it, and the executors run it. All of them also take a
-// student's own schedule.
+// count, ...). The checker proves it correct, the simulator computes its time, the player draws it,
+// and the executors run it. All of them also take a student's own schedule.
 //
 //     ring all-reduce, 3 ranks, step 0 (reduce-scatter)        the work buffer of each rank
 //                                                              [chunk 0][chunk 1][chunk 2]
@@ -14,12 +13,12 @@
 //   1. the send part is posted: the chunk as it is now, before this step's receive;
 //   2. the receive part completes: copy replaces the chunk, reduce does
 //      chunk = received (op) chunk.
-// A message may carry several consecutive chunks; executors move one chunk at a time, and run
-// one_chunk_steps() of the schedule. A receive from the rank itself (separate_input only) is a
-// local step: the chunk comes from the rank's own input, and there is no message. A step may be
-// idle, so that step s is the same round on all ranks. A send waits only for a free slot, not for
-// the matching receive; a receive waits for the send. Messages between two ranks match in order. A
-// rank's steps run in order; ranks are not otherwise synchronised.
+// A message may carry several consecutive chunks; executors move one chunk at a time
+// (one_chunk_steps()). A receive from the rank itself (separate_input only) is a local step: the
+// chunk comes from the rank's own input, without a message. A step may be idle, so that step s is
+// the same round on all ranks. A send waits only for a free slot, a receive for the send. Messages
+// between two ranks match in order. A rank's steps run in order; ranks are not otherwise
+// synchronised.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +30,10 @@
 
 namespace ringsmith::comm {
 
-// Converts a rank, step or slot to an index.
 inline std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-// A contiguous range of elements of the work buffer. Zero-length chunks exist (count < world): they
-// are part of the schedule, but executors move no data for them.
+// A contiguous range of the work buffer. May be empty (count < world); executors move no data for
+// empty chunks.
 struct Chunk {
   std::size_t offset = 0;  // elements
   std::size_t count = 0;   // elements
@@ -67,10 +65,10 @@ struct Schedule {
   int root = 0;               // of broadcast, reduce, gather, scatter
   std::size_t count = 0;      // elements of the work buffer, which contains all chunks
   std::vector<Chunk> chunks;  // all_to_all: chunk p is for (input) or from (output) rank p
-  // Sends and local steps read a separate input buffer, with the same chunks, instead of the work
-  // buffer, which is undefined before the first step and fully written by the steps (all_to_all,
-  // one_shot). In place, all_to_all sends each part before it is overwritten (direct.hpp); one_shot
-  // needs an executor that stages its input.
+  // True for all_to_all and one_shot: sends and local steps read a separate input buffer with the
+  // same chunks. The work buffer is undefined before the first step, and the steps write all of it.
+  // In place, all_to_all sends each part before it is overwritten (direct.hpp); one_shot needs an
+  // executor that stages its input.
   bool separate_input = false;
   std::vector<std::vector<Step>> steps;  // [rank][step]
   std::vector<int> node_of;              // [rank] -> node; empty: one node, or irrelevant
@@ -83,11 +81,11 @@ struct Schedule {
 [[nodiscard]] Schedule empty_schedule(Algorithm algorithm, Collective collective, int world,
                                       std::size_t count, int chunks, int root = 0);
 
-// Returns the same schedule with one chunk per message. Consecutive steps are interleaved chunk by
+// Returns the same schedule with one chunk per message. Interleaves consecutive steps chunk by
 // chunk if they are of the same kind, carry the same number of chunks, neither send to nor receive
-// from the same peer twice, do not overlap partially, and send no chunk that one of them received.
-// A rank that sums the messages of several peers then gets all copies of a chunk before any copy of
-// the next.
+// from the same peer twice, do not overlap partially, and send no chunk that an earlier one
+// receives. So a rank that sums messages of several peers gets all copies of a chunk before any
+// copy of the next.
 [[nodiscard]] Schedule one_chunk_steps(const Schedule& schedule);
 
 // Returns the number of elements in a message of `chunks` chunks that begins with first_chunk.
@@ -96,15 +94,14 @@ struct Schedule {
 // Throws UsageError unless world >= 1 and 0 <= root < world.
 void check_world(int world, int root = 0);
 
-// Returns value modulo world, in [0, world) even for negative values. For rank arithmetic on a
-// ring.
+// Returns value modulo world, in [0, world) even for negative values.
 [[nodiscard]] constexpr int wrap(int value, int world) {
   const int rest = value % world;
   return rest < 0 ? rest + world : rest;
 }
 
-// Splits `count` elements into `parts` consecutive ranges whose sizes differ by at most one, the
-// larger ones first. parts >= 1.
+// Returns `parts` consecutive ranges whose sizes differ by at most one, the larger ones first.
+// parts >= 1.
 [[nodiscard]] std::vector<Chunk> split_evenly(std::size_t count, int parts);
 
 // node_of tells which ranks share a node, and therefore fast links.
@@ -113,13 +110,13 @@ void check_world(int world, int root = 0);
 //
 // Node numbers are only compared for equality; an empty list means one node.
 
-// Returns the ranks of each node, in order; the nodes are in the order of their first ranks. Throws
-// UsageError if a list that is not empty does not have one entry per rank.
+// Returns the ranks of each node, in order; nodes are in the order of their first ranks. Throws
+// UsageError unless the list is empty or has one entry per rank.
 [[nodiscard]] std::vector<std::vector<int>> ranks_of_nodes(const std::vector<int>& node_of,
                                                            int world);
 
-// Returns a node_of list with k = ranks_per_node: ranks 0..k-1 are on node 0, the next k on node 1,
-// and so on; the last node may have fewer. Throws UsageError unless ranks_per_node >= 1.
+// Returns the node_of list with ranks_per_node consecutive ranks on each node; the last node may
+// have fewer. Throws UsageError unless ranks_per_node >= 1.
 [[nodiscard]] std::vector<int> nodes_of(int world, int ranks_per_node);
 
 // Returns the largest number of ranks of one node that send to other nodes.

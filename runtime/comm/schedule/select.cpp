@@ -43,12 +43,12 @@ struct ChoiceRow {
   };
   When when;
   Executor executor;
-  Executor elsewhere;  // unless all buffers are shared
-  Algorithm schedule;  // unless the call names one that has a schedule of its own
+  Executor elsewhere;  // if some buffer is not shared
+  Algorithm schedule;  // unless the call asks for an algorithm other than plain_ring
   const char* why;
 };
 
-// The table of choices: the first row that fits decides.
+// The first row that fits decides.
 constexpr auto make_choices() {
   using A = Algorithm;
   using C = Collective;
@@ -114,22 +114,32 @@ constexpr std::size_t most_bytes(SizeLimit size, int world) {
   return world <= 2 ? kSmallForTwo : kSmallForMore;
 }
 
-bool fits(const ChoiceRow::When& when, const Call& call, int world, Route route) {
-  if (!contains(when.asked, call.algorithm) || !contains(when.collectives, call.collective))
-    return false;
-  if (when.route != route && !(when.route == Route::stream && route == Route::kernel)) return false;
-  if (when.ranks != RankLimit::none && (when.ranks == RankLimit::more) != (world > 2)) return false;
-  switch (when.size) {
-    case SizeLimit::none:
-      return true;
-    case SizeLimit::small:
-      return call.bytes() <= most_bytes(when.size, world);
-    default:
-      return call.work_count(world) * size_of(call.dtype) <= most_bytes(when.size, world);
-  }
+// The facts about a call that the rows compare, computed once because every call is looked up.
+struct Facts {
+  unsigned collective, asked;  // sets of one
+  bool small, packets, more;   // the limits that hold
+  Route route;
+};
+
+Facts facts_of(const Call& call, int world, Route route) {
+  return {set_of(call.collective),
+          set_of(call.algorithm),
+          call.bytes() <= most_bytes(SizeLimit::small, world),
+          call.work_count(world) * size_of(call.dtype) <= most_bytes(SizeLimit::packets, world),
+          world > 2,
+          route};
 }
 
-// "all_reduce, reduce_scatter", "automatic or ring": the names of the enumerators in a set.
+bool fits(const ChoiceRow::When& when, const Facts& facts) {
+  return (when.asked & facts.asked) != 0 && (when.collectives & facts.collective) != 0 &&
+         (when.route == facts.route ||
+          (when.route == Route::stream && facts.route == Route::kernel)) &&
+         (when.ranks == RankLimit::none || (when.ranks == RankLimit::more) == facts.more) &&
+         (when.size == SizeLimit::none ||
+          (when.size == SizeLimit::small ? facts.small : facts.packets));
+}
+
+// Returns e.g. "all_reduce, reduce_scatter" or "automatic or ring".
 template <class Enum>
 std::string names_of(unsigned set, Enum last, const char* separator) {
   std::string text;
@@ -246,8 +256,9 @@ std::string_view name_of(Executor executor) {
 }
 
 Choice choose(const Call& call, int world, Route route, const Sharing& sharing) {
+  const Facts facts = facts_of(call, world, route);
   for (const ChoiceRow& row : kChoices) {
-    if (!fits(row.when, call, world, route)) continue;
+    if (!fits(row.when, facts)) continue;
     if (row.when.memory == SharedMemory::no_input && !sharing.none) continue;
     if (row.when.memory == SharedMemory::all && !sharing.all) continue;
     const bool named =

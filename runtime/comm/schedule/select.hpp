@@ -3,9 +3,9 @@
 //     call, world, route, sharing  --choose()-->  executor, schedule, why
 //
 // choose() takes the first fitting row of the table in select.cpp, which `doctor --algorithms`
-// prints. All ranks choose the same: the call has been compared by the agreement barrier, and the
-// sharing follows from the buffers that every rank announced there. So the order of every sum
-// depends on neither timing nor rank. barrier, send and recv have no schedule, and no row.
+// prints. All ranks choose the same, because the agreement barrier has compared their calls and
+// announced their buffers. So the order of every sum depends on neither timing nor rank. barrier,
+// send and recv have neither a schedule nor a row.
 //
 // | collective     | algorithms (schedule_player draws the first) |
 // |----------------|----------------------------------------------|
@@ -19,8 +19,7 @@
 // | scatter        | direct                                       |
 // | all_to_all     | direct                                       |
 //
-// plain_ring is also accepted for all_reduce: the schedule of ring, which executor/plain_ring.cpp
-// runs in another way.
+// all_reduce also accepts plain_ring: the schedule of ring, run by executor/plain_ring.cpp.
 #pragma once
 
 #include <array>
@@ -32,14 +31,14 @@
 
 namespace ringsmith::comm {
 
-// Where a group's engines take the data of a call.
+// How a call's data moves between ranks.
 enum class Route : std::uint8_t {
   host,    // through host memory; also the memory of GPUs that do not reach each other
   stream,  // between GPUs, by copies and short kernels on streams (the stream engine)
   kernel   // between GPUs, by one kernel that waits for its peers' kernels (the kernel engine)
 };
 
-// Which of a call's buffers other ranks can access in place, over all ranks.
+// Which buffers of a call other ranks can access directly, summarised over all ranks.
 struct Sharing {
   bool all = true;        // every buffer
   bool none = true;       // no rank's input
@@ -61,9 +60,9 @@ enum class Executor : std::uint8_t {
 [[nodiscard]] std::string_view name_of(Executor executor);
 [[nodiscard]] constexpr bool is_kernel(Executor executor) { return executor >= Executor::one_shot; }
 
-// Up to this size of Call::bytes(), one hand-off with a copy is faster than two hand-offs without.
-// More than two ranks usually have fewer cores than ranks, so a hand-off costs a context switch.
-// The limits are the same on every transport, so that all give the same bits.
+// Up to this Call::bytes(), one hand-off with a copy is faster than two hand-offs without. If there
+// are more than two ranks, they usually outnumber the cores, so that a hand-off costs a context
+// switch. The limits are the same on every transport, so that all give the same bits.
 constexpr std::size_t kSmallForTwo = std::size_t{8} << 10, kSmallForMore = std::size_t{16} << 10;
 // Largest packet_ring: bytes of all parts together.
 constexpr std::size_t kMostInPackets = std::size_t{32} << 10;
@@ -75,28 +74,27 @@ struct Choice {
   const char* why;
 };
 
-// The choice for a collective call. Before the agreement barrier, when a rank knows only its own
-// buffers, ask with kNothingShared; the answer is final if it is settled.
+// Before the agreement barrier, pass kNothingShared; the choice is final if it is settled.
 inline constexpr Sharing kNothingShared{.all = false, .none = true, .in_place = false};
 [[nodiscard]] Choice choose(const Call& call, int world, Route route, const Sharing& sharing);
 
-// The algorithm that a call of this collective asks for in a group with this option: reductions
-// that have a schedule of it take the option, all other calls are automatic.
+// Returns the option for reductions that have this algorithm, automatic for all other calls. Throws
+// UsageError for a reduction if the option is only for schedules.
 [[nodiscard]] Algorithm asked_of(Collective collective, Algorithm option);
 
-// The table as text, one row each: data, call, executor, schedule, why.
+// Returns the table as text. Columns: data, call, executor, schedule, why.
 [[nodiscard]] std::vector<std::array<std::string, 5>> table_of_choices();
 
 // Throws UsageError, naming the choices, if the collective does not have the algorithm, and Error
-// for barrier, send and recv, which have no schedule. element_size (bytes) matters only to
-// gloo_ring, root only to the rooted collectives. node_of (schedule.hpp: [rank], or empty for all
-// on one node) matters only to hierarchical and to tools that draw or price the schedule.
+// for barrier, send and recv. element_size (bytes) matters only to gloo_ring, root only to the
+// rooted collectives. node_of (schedule.hpp: [rank], or empty for all on one node) matters only to
+// hierarchical and to tools that draw or price the schedule.
 [[nodiscard]] Schedule make_schedule(Collective collective, Algorithm algorithm, int world,
                                      std::size_t count, std::size_t element_size = 4, int root = 0,
                                      const std::vector<int>& node_of = {});
 
 [[nodiscard]] std::vector<Algorithm> algorithms_of(Collective collective);
-// An algorithm of this collective; else throws UsageError naming the choices.
+// Throws UsageError, naming the choices, if the collective does not have the algorithm.
 [[nodiscard]] Algorithm parse_algorithm(Collective collective, std::string_view name);
 [[nodiscard]] const std::vector<Collective>& all_collectives();    // all that have schedules
 [[nodiscard]] Collective parse_collective(std::string_view name);  // UsageError naming the choices

@@ -87,9 +87,9 @@ std::array<int, 2> child_positions(int position, int world) {
   return {position - lowest / 2, right > 0 ? position + right : 0};
 }
 
-// Returns the position of a rank in a tree. Tree 1 is tree 0 mirrored or, for an odd world, rotated
-// by one rank. Either way, a rank at an odd position of one tree is at an even position of the
-// other.
+// Tree 1 is tree 0 mirrored or, for an odd world, rotated by one rank. So a rank at an odd position
+// of one tree is at an even position of the other, except the last rank of an odd world, which is
+// at odd positions of both.
 int position_of(int world, int rank, int tree) {
   if (tree == 0) return rank + 1;
   return world % 2 == 0 ? world - rank : (rank + 1) % world + 1;
@@ -101,7 +101,6 @@ int rank_at(int world, int position, int tree) {
   return world % 2 == 0 ? world - position : wrap(position - 2, world);
 }
 
-// Number of hops from each rank to the root of a tree.
 class Depths {
  public:
   Depths(int world, int tree) {
@@ -120,10 +119,9 @@ class Depths {
   int most_ = 0;
 };
 
-// The time at which a rank handles a piece, in units of the time that one piece takes. A rank is
-// near the root of one tree and far from the root of the other. If it handled pieces in plain
-// order, it would wait in one tree for pieces that pass through the other, and nothing would
-// overlap.
+// When a rank handles a piece, in units of the time for one piece. A rank is near the root of one
+// tree and far from the root of the other. If it handled pieces in plain order, it would wait in
+// one tree for pieces that pass through the other, and nothing would overlap.
 struct PieceTurn {
   int when, tree, piece;
   bool operator<(const PieceTurn& other) const {
@@ -161,7 +159,7 @@ Schedule double_tree_all_reduce(int world, std::size_t count, int pieces) {
     pieces = static_cast<int>(
         std::clamp((count / 2 + kPiece - 1) / kPiece, std::size_t{1}, kMostPieces));
   Schedule schedule = empty_schedule(Algorithm::double_tree, Collective::all_reduce, world, count,
-                                     2 * pieces);  // tree t has those from t * pieces on
+                                     2 * pieces);  // tree t has the chunks from t * pieces on
   const Depths depths[2] = {Depths(world, 0), Depths(world, 1)};
   for (int rank = 0; rank < world; ++rank) {
     // On the way down, a rank handles a piece one unit of time after its parent; on the way up, one

@@ -15,7 +15,7 @@
 // The sums. With y[v] = x[(root + v) mod world], neighbours are added first, then neighbouring
 // pairs, then fours (missing ranks are left out):
 //     ((y[0] + y[1]) + (y[2] + y[3])) + ((y[4] + y[5]) + (y[6] + y[7]))
-// all_reduce is reduce to rank 0, then broadcast from rank 0: all ranks get the same bits.
+// all_reduce is reduce to rank 0, then broadcast from rank 0, so all ranks get the same bits.
 #pragma once
 
 #include <array>
@@ -24,8 +24,7 @@
 
 namespace ringsmith::comm {
 
-// Require world >= 1. The schedules have one chunk, which the executor may cut into slices and
-// pipeline.
+// Require world >= 1. The schedules have one chunk.
 [[nodiscard]] Schedule tree_broadcast(int world, std::size_t count, int root);
 [[nodiscard]] Schedule tree_reduce(int world, std::size_t count, int root);
 [[nodiscard]] Schedule tree_all_reduce(int world, std::size_t count);
@@ -35,9 +34,9 @@ namespace ringsmith::comm {
 
 // Double binary tree: two trees, each carrying half of the buffer, so that every rank works.
 //
-// In one binary tree half of the ranks are leaves, which only send on the way up and only receive
-// on the way down. In two trees that swap leaves and inner ranks, each rank is an inner rank in one
-// tree and a leaf in the other, and every link is busy in both directions.
+// Half of the ranks of a binary tree are leaves, which only send on the way up and only receive on
+// the way down. In two trees that swap leaves and inner ranks, each rank is an inner rank in one
+// tree and a leaf in the other, except the last rank of an odd world, which is a leaf in both.
 //
 //     8 ranks, in order of position         tree 0                      tree 1 (mirrored)
 //                                                7                      0
@@ -45,10 +44,10 @@ namespace ringsmith::comm {
 //     (1-based: ranks 0, 2, 4, ...)      1   5                          2   6
 //                                       0 2 4 6                        1 3 5 7
 //
-// Each half goes up in pieces: while a rank sums one piece, its children send the next. When all
-// pieces are summed at the roots, they go down the same way. A rank alternates between its trees in
-// the order in which pieces arrive: up, piece i is at depth d at time i + greatest depth - d; down,
-// at i + d.
+// Each half moves up in pieces: while a rank sums one piece, its children send the next. When all
+// pieces are summed at the roots, they move down the same way. A rank serves both trees in the
+// order in which pieces arrive: up, piece i is at depth d at time i + greatest depth - d; down, at
+// i + d.
 //
 // | steps of one rank                          | elements sent by one rank, at most               |
 // |--------------------------------------------|--------------------------------------------------|

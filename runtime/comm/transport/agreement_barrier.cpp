@@ -30,8 +30,7 @@ void AgreementBarrier::await_all() {
       mismatch = mismatch || !same_call(rank, missing);
       ++missing;
     }
-    // Checks the higher ranks, too, because one may disagree while a lower rank has not arrived
-    // yet.
+    // A higher rank may disagree while a lower one has not arrived yet.
     for (int r = missing + 1; r < world && !mismatch; ++r)
       mismatch = answer_of(r).round.load() == round_ && !same_call(rank, r);
     return missing == world || mismatch;
@@ -39,9 +38,8 @@ void AgreementBarrier::await_all() {
   if (mismatch) report_mismatch();
 }
 
-// Throws the error for calls that differ. All ranks should name the same two ranks: the lowest
-// ranks of the two largest parties. Therefore late ranks get a moment to arrive, unless a rank
-// reports a failure.
+// All ranks should name the same two ranks: the lowest ranks of the two largest parties. So late
+// ranks get a moment to arrive, unless a rank reports a failure.
 void AgreementBarrier::report_mismatch() {
   constexpr std::chrono::milliseconds kMoment{500};
   adopt_report();
@@ -78,8 +76,7 @@ void AgreementBarrier::report_mismatch() {
   peers_.health().fail(FailureKind::mismatch, clear || first == peers_.rank() ? odd : first, text);
 }
 
-// If another rank has already reported a failure, throws that instead, because it caused the
-// mismatch.
+// If a rank has reported a failure, throws that instead, because it caused the mismatch.
 void AgreementBarrier::adopt_report() {
   peers_.segments().look();
   if (const auto report = peers_.health().look_for_report(); report.kind != FailureKind::none)

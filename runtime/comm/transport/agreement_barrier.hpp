@@ -1,9 +1,9 @@
 // The agreement barrier: every rank announces its call and continues once all ranks have done so.
 //
-// The barrier carries the call's fingerprint, so every rank detects a mismatch, and knows both
-// calls, before any data moves. Rounds are numbered from 1 and never reset. A rank that has
-// completed round g knows that all ranks have entered g and hence left g - 1. Therefore staging
-// memory that alternates between two halves by the round's parity needs no other protection.
+// The announcement includes the call's fingerprint, so every rank detects a mismatch before any
+// data moves. Rounds are numbered from 1 and never reset. A rank that has completed round g knows
+// that all ranks have entered g and hence left g - 1. So the two halves of the staging memory, used
+// in turn, need no other protection.
 #pragma once
 
 #include "runtime/comm/transport/peers.hpp"
@@ -19,14 +19,13 @@ class AgreementBarrier {
 
   [[nodiscard]] std::uint64_t round() const { return round_; }  // the last round opened
 
-  // Publishes the call on this rank's board, and with it everything that this rank has staged.
-  // input, output: offsets of the call's buffers in the segment, or kNotShared.
+  // Announces the call that is on this rank's board, and publishes everything that this rank has
+  // staged. input, output: the places of the call's buffers, as in Answer, or kNotShared.
   void answer(std::uint64_t input = kNotShared, std::uint64_t output = kNotShared);
   // Waits for all other ranks. Throws MismatchError if one of them is in another call, and as
   // Peers::wait() does.
   void await_all();
 
-  // Returns the answer of rank r in the current round.
   [[nodiscard]] const Answer& answer_of(int r) const {
     return peers_.segments().control(r).answers[round_ % 2];
   }

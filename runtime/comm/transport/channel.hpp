@@ -7,8 +7,8 @@
 //        +------+------+------+------+           take:  wait until  tail > head
 //           ^ head        ^ tail                        read slot head % kSlots;  head += 1
 //
-// Storing tail publishes the bytes of the slot (release), and loading it makes them readable
-// (acquire). head does the same for the right to overwrite. The slots are in the producer's
+// Storing tail publishes the slot's bytes (release); loading it makes them readable (acquire). head
+// hands back the right to overwrite a slot in the same way. The slots are in the producer's
 // segment; a remote consumer reads them in its mirror (network_transport.hpp).
 #pragma once
 
@@ -37,9 +37,9 @@ class Outbox {
     segments_->expose(peer_, slot(), size);
     segments_->publish_to(peer_, *tail_, ++posted_);
   }
-  // True if a message may be sent from any memory instead of from the slot.
+  // True if messages may be sent from any memory, with post_from().
   [[nodiscard]] bool lends() const { return segments_->on_network(peer_); }
-  // Sends `size` bytes at `data`, which may change once this has returned. Requires lends().
+  // Sends `size` bytes at `data`, which may change once the call has returned. Requires lends().
   void post_from(const std::byte* data, std::size_t size) {
     segments_->lend(peer_, data, slot(), size);
     segments_->publish_to(peer_, *tail_, ++posted_);
@@ -56,7 +56,6 @@ class Outbox {
   mutable std::uint64_t known_head_ = 0;  // avoids reading the peer's cache line
 };
 
-// The receiving end.
 class Inbox {
  public:
   Inbox(Segments& segments, int peer, int lane)
@@ -72,8 +71,8 @@ class Inbox {
     return known_tail_ > taken_;
   }
   [[nodiscard]] const std::byte* slot() const { return slots_ + taken_ % kSlots * slot_bytes_; }
-  // Releases the slot. On a network a credit costs a message, so only every (kSlots / 2)th credit
-  // is sent immediately; the others may wait for the next message.
+  // Frees the slot. A credit to a remote rank costs a message, so only every (kSlots / 2)th is sent
+  // immediately; the others may wait for the next message.
   void release() {
     if (++taken_ % (kSlots / 2) == 0)
       segments_->publish_to(peer_, *head_, taken_);
@@ -92,7 +91,6 @@ class Inbox {
   mutable std::uint64_t known_tail_ = 0;
 };
 
-// The channels of one rank to all others.
 class Channels {
  public:
   explicit Channels(Segments& segments) {

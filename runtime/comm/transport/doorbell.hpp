@@ -1,5 +1,5 @@
 // Sleeping until a counter changes, and waking a rank that sleeps. Each side writes its own
-// variable, then reads the other's.
+// variable before it reads the other side's.
 //
 //     the sleeper                                 the publisher
 //       seen = rings                                counter = value
@@ -8,9 +8,9 @@
 //       sleep, while rings == seen
 //       sleeping = no
 //
-// On both sides, a store is followed by a load of another location. They are seq_cst, so that
-// either the sleeper sees the counter, or the publisher sees the sleeper. With release and acquire
-// both loads could read the old value (this happens on arm64), and the sleeper would never wake.
+// Each side stores to one location and then loads from another. Both operations are seq_cst, so
+// either the sleeper sees the counter or the publisher sees the sleeper. With release and acquire,
+// both loads could return the old value (this happens on arm64), and the sleeper would never wake.
 // tests/memory_order runs these functions in every order that C++ allows.
 #pragma once
 
@@ -28,8 +28,8 @@ struct alignas(kLine) Doorbell {
   std::atomic<std::uint32_t> sleeping{kAwake};
   std::atomic<std::uint32_t> rings{0};
 
-  // Called by the owner. ready() loads counters seq_cst; wait(seen) returns when `rings` is not
-  // `seen`.
+  // Called by the owner. ready() loads counters seq_cst; wait(seen) sleeps while `rings` equals
+  // `seen`, and may return early.
   template <class Ready, class Wait>
   void sleep_unless(Ready ready, std::uint32_t how, Wait wait) {
     const std::uint32_t seen = rings.load();
@@ -39,7 +39,7 @@ struct alignas(kLine) Doorbell {
   }
   // Called by any rank after publish_count().
   [[nodiscard]] bool owner_sleeps() const { return sleeping.load() != kAwake; }
-  // Rings, and returns how the owner sleeps, which determines how it must be woken.
+  // Rings. Returns how the owner sleeps, so that the caller can wake it.
   [[nodiscard]] std::uint32_t ring() {
     rings.fetch_add(1);
     return sleeping.load();

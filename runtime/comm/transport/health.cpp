@@ -27,13 +27,12 @@ std::string short_name(const std::string& scope) {
 
 }  // namespace
 
-// The groups of this process.
 struct Health::Groups {
   std::mutex mutex;
   std::set<Health*> all;
 };
 Health::Groups& Health::groups() {
-  static auto* const all = new Groups;  // also outlives groups that are freed at exit
+  static auto* const all = new Groups;  // never destroyed: groups may be freed at exit
   return *all;
 }
 
@@ -91,8 +90,8 @@ void Health::show_board() {
   segments_.network()->progress();
 }
 
-// Looks at all peers, not only at for_peer, because for_peer may itself wait for the culprit.
-// Reports have priority, because a rank that failed and left says which rank is to blame.
+// Checks all peers, because for_peer may itself wait for the culprit. Reports take precedence,
+// because a rank that failed and left has reported which rank is to blame.
 Health::Failed Health::look_for_failure(int for_peer) const {
   std::vector<int> gone;
   for (int r = 0; r < segments_.size(); ++r)
@@ -276,7 +275,7 @@ void Health::keep_flight_in(const std::string& folder) {
   if (last_words_) last_words_->keep_flights(&flight_files_);
 }
 
-// Returns the flight recorder file of this rank, or of another rank of this host.
+// rank: any rank. This rank never writes the file of a remote rank.
 FlightFile Health::flight_of(int rank) const {
   FlightHeader whose;
   whose.rank = rank;

@@ -1,6 +1,6 @@
 // The health of a group's ranks as seen by one of them: which rank is alive, has failed, or is to
-// blame. Each rank publishes its current activity, so that the others can explain a failure. A
-// failure is reported once, also to peers, and breaks the group.
+// blame. Each rank publishes its activity, so that the others can explain a failure. The first
+// failure is reported to the peers and breaks the group.
 #pragma once
 
 #include <mutex>
@@ -33,12 +33,11 @@ class Health {
   }
   void leave() { report_.end(); }
   void at_step(std::int64_t step) { report_.at_step(step); }
-  // If the group fails, its flight recorder is written to a file in this folder. May be called from
-  // any thread.
+  // If the group fails, its flight recorder is written to a file in this folder. Thread-safe.
   void keep_flight_in(const std::string& folder);
 
   // ---- failing; from any thread ----
-  // Throws if the group has failed before, because a broken group stays broken.
+  // Throws if the group has failed before.
   void check_usable() const {
     if (!is_usable()) refuse();
   }
@@ -52,7 +51,7 @@ class Health {
   // thread is in a call, report_aborted() must be called.
   void mark_aborted(Site site);
   void report_aborted();
-  // " at train.cpp:120", the place at which rank made the call; empty if unknown.
+  // Returns e.g. " at train.cpp:120", where the rank made the call; empty if unknown.
   [[nodiscard]] std::string at_site(int rank, std::uint64_t site) const;
 
   // ---- reasons why a wait would never end ----
@@ -66,7 +65,7 @@ class Health {
   [[nodiscard]] Failed look_for_failure(int for_peer) const;
   // Finds only failures that peers have reported, or an abort of this group. Makes no system call.
   [[nodiscard]] Failed look_for_report() const;
-  // The message for a passed deadline: the rank to blame, and the state of all ranks. Sets culprit.
+  // Returns the message for a timeout: the rank to blame, and the state of all ranks. Sets culprit.
   [[nodiscard]] std::string explain_timeout(int for_peer, int& culprit) const;
   [[nodiscard]] std::string wait_for_graph() const { return see_all().describe(); }
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
@@ -74,8 +73,8 @@ class Health {
   // ---- during a long wait ----
   // Sends this rank's current activity to remote ranks.
   void show_board();
-  // Publishes in the other groups that the same thread has made, for ranks of this host, that this
-  // rank waits in this group, or that it no longer does.
+  // Tells the ranks of this host, through the other groups that the same thread has made, that this
+  // rank waits in this group or, if `waits` is false, that it no longer waits.
   void tell_other_groups(bool waits);
 
  private:

@@ -5,9 +5,9 @@
 //     control | two staging areas | a Lane for each peer and FIFO | their slots | flight recorder |
 //     communication memory
 //
-// Counters only grow and are never reset. Each is written by one rank only and has its own cache
-// line (two lines, because CPUs fetch lines in pairs), so that polling it slows no other access.
-// Fields of a record are relaxed atomics; the counter stored last, with release, publishes them.
+// Counters only grow. Each has its own two cache lines, because CPUs fetch lines in pairs, so
+// polling it slows no other access. Only Doorbell::rings has several writers. The fields of a
+// record are relaxed atomics; the counter stored last, with release, publishes them.
 #pragma once
 
 #include <atomic>
@@ -51,7 +51,6 @@ constexpr std::size_t round_up_to_page(std::size_t bytes) {
 
 class Layout {
  public:
-  // slot_bytes: room for the payload of one message.
   explicit Layout(int world, std::size_t slot_bytes = kSlotBytes)
       : world_(static_cast<std::size_t>(world)), slot_bytes_(slot_bytes) {}
 
@@ -62,8 +61,8 @@ class Layout {
   [[nodiscard]] static std::size_t staging(std::uint64_t round) {
     return kStagingAt + (round % 2) * kStaging;
   }
-  // Return the offsets of the rank's counters of FIFO `index` with `peer`, and of the slots that
-  // the rank fills for the peer.
+  // Offsets of the rank's counters of FIFO `index` with `peer`, and of the slots that it fills for
+  // the peer.
   [[nodiscard]] std::size_t lane(int peer, int index) const {
     return kLanesAt + fifo(peer, index) * sizeof(Lane);
   }
@@ -78,14 +77,13 @@ class Layout {
                                                  : (offset - slots_at()) / (kSlots * slot_bytes_);
     return static_cast<int>(fifo % kLanes);
   }
-  // Returns the offset of the slots. Control, staging areas and counters are before it.
+  // Control, staging areas and counters are before the first slot.
   [[nodiscard]] std::size_t first_slot() const { return slots_at(); }
   [[nodiscard]] std::size_t slot_bytes() const { return slot_bytes_; }
   [[nodiscard]] std::size_t slots_of_peer() const {
     return kLanes * kSlots * slot_bytes_;
   }  // bytes
-  // Returns the offset of the flight recorder, which ranks of the same host read; it is not
-  // mirrored.
+  // Only ranks of the same host read the flight recorder; it is not mirrored.
   [[nodiscard]] std::size_t flight() const { return slots_at() + world_ * slots_of_peer(); }
   [[nodiscard]] std::size_t arena() const { return flight() + round_up_to_page(sizeof(Flight)); }
 

@@ -1,17 +1,16 @@
-// The network transport: reaches the ranks on other hosts, whose memory cannot be mapped.
+// The network transport connects ranks that do not share memory.
 //
 // In shared memory every rank writes its own segment, and the others read it. The network imitates
-// this: each rank holds a mirror of every remote rank's segment, and the bytes that the remote rank
-// writes for it are sent to the mirror, at the same offset.
+// this: each rank holds a mirror of every remote rank's segment, and the remote rank's writes for
+// it are sent to the mirror, at the same offset.
 //
 //      rank 0's host                                   rank 1's host
 //      [ segment of 0 ] --- write(1, offset, n) -----> [ mirror of 0 ]   read by rank 1 only
 //      [ mirror of 1  ] <-- write(0, offset, n) ------ [ segment of 1 ]
 //
-// Therefore slots, counters, the agreement barrier and the board work as in shared memory, and
-// every executor except mapped runs on any network unchanged. There is one rule: a counter must not
-// arrive before the bytes that it publishes. TCP keeps the order within a stream, and RDMA within a
-// queue.
+// So slots, counters, the agreement barrier and the board work as in shared memory, and every
+// executor except mapped runs on any network. The one rule: a counter must not arrive before the
+// bytes that it publishes. TCP keeps the order within a stream, and RDMA within a queue pair.
 #pragma once
 
 #include <algorithm>
@@ -27,18 +26,17 @@
 
 namespace ringsmith::comm {
 
-// How local ranks wake a rank that sleeps on its sockets. A rank with remote peers cannot sleep on
-// a futex, so Segments::ring() sends it a byte over the Unix socket of the mesh instead.
+// Receives the wake-ups from local ranks. A rank with remote peers cannot sleep on a futex, so
+// Segments::ring() sends it a byte over the mesh's Unix socket instead.
 class Doorbells {
  public:
   // sockets: one for each local peer; owned by the mesh.
   explicit Doorbells(std::vector<int> sockets) : sockets_(std::move(sockets)) {}
-  // Appends the entries that poll() must watch.
   void watch(std::vector<pollfd>& entries) const {
     for (const int socket : sockets_) entries.push_back({socket, POLLIN, 0});
   }
-  // Reads the bytes that peers have sent to ring. A peer that has gone is ignored here; other code
-  // detects it. `entries` must end with the entries that watch() appended.
+  // Reads the bytes that peers have sent. `entries` must end with the entries that watch()
+  // appended.
   void silence(const std::vector<pollfd>& entries) {
     std::array<std::byte, 64> rings;
     const std::size_t first = entries.size() - sockets_.size();
@@ -61,19 +59,19 @@ class NetworkTransport {
   NetworkTransport(const NetworkTransport&) = delete;
   NetworkTransport& operator=(const NetworkTransport&) = delete;
 
-  // Copies `size` bytes at `from` to `offset` in rank's mirror of this rank. They are only queued;
-  // the next publish() or progress() sends them. If size > kCopied, the bytes must not change until
-  // rank acknowledges them (a credit, a round of the agreement barrier), or until flushed().
+  // Queues the write of `size` bytes at `from` to `offset` in rank's mirror of this rank. The next
+  // publish() or progress() sends the bytes. If size > kCopied, the bytes must not change until
+  // rank acknowledges them with a credit or a round of the agreement barrier.
   virtual void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) = 0;
-  // Like write(), for bytes in any memory. The bytes are only lent: they may change once the next
-  // publish() to rank has returned. That publish() copies the bytes that it could not send to
-  // `shelter`, the place at `offset` in this rank's own segment.
+  // Like write(), for bytes in any memory. The bytes may change once the next publish() to rank has
+  // returned. Bytes that are unsent by then are copied to `shelter`, the place at `offset` in this
+  // rank's own segment.
   virtual void lend(int rank, std::size_t offset, const std::byte* from, std::size_t size,
                     std::byte* shelter) {
     std::memcpy(shelter, from, size);
     write(rank, offset, shelter, size);
   }
-  // Like write(), for an atomic counter's new value. Then sends as much as the network accepts
+  // Like write(), for an atomic counter's new value, but also sends as much as the network accepts
   // without blocking.
   virtual void publish(int rank, std::size_t offset, std::uint64_t value) = 0;
   // Like publish(), for a counter that no rank waits for yet: the next publish() or progress() may
@@ -82,8 +80,8 @@ class NetworkTransport {
     publish(rank, offset, value);
   }
 
-  // Receives all pending bytes and sends as much as the network accepts. Never blocks. Called only
-  // by the thread that runs the group's current call (queue.hpp).
+  // Receives all pending bytes and sends as much as the network accepts. Never blocks. Not
+  // thread-safe: called by the thread whose turn it is (queue.hpp).
   virtual void progress() = 0;
   // True if everything has been handed to the network. If not, to_whom is a rank with unsent bytes.
   [[nodiscard]] virtual bool flushed(int& to_whom) const = 0;
@@ -94,18 +92,17 @@ class NetworkTransport {
   void abandon() { timeout_ = std::min(timeout_, std::chrono::milliseconds(500)); }
   // Returns the reason why rank can no longer be reached, or an empty string if it can.
   [[nodiscard]] virtual const std::string& broken(int rank) const = 0;
-  // True if the reason is damaged bytes. Then the text of broken() is a predicate with the bytes as
-  // its subject: "do not ...".
+  // True if that reason is damaged bytes. In that case, broken() is a predicate about the bytes:
+  // "do not match ...".
   [[nodiscard]] virtual bool damaged(int /*rank*/) const { return false; }
   // Returns the socket that the kernel closes when the peer's process ends.
   [[nodiscard]] virtual int socket(int rank) const = 0;
-  // Returns one line that says how rank is reached.
   [[nodiscard]] virtual std::string describe(int rank) const = 0;
 
   static constexpr std::size_t kCopied = 64;  // bytes
 
  protected:
-  // timeout: the longest time that the destructor may wait for bytes in flight.
+  // timeout: how long the destructor may wait for bytes in flight.
   NetworkTransport(Doorbells doorbells, std::chrono::milliseconds timeout)
       : doorbells_(std::move(doorbells)), timeout_(timeout) {}
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }

@@ -23,11 +23,11 @@ constexpr milliseconds kTellElsewhere{
     50};  // how long a wait lasts before this rank's other groups are told
 constexpr milliseconds kShowInterval{25};  // between two sends of the board to remote ranks
 
-// Ranks that share cores yield to each other within microseconds. A yield that takes longer has
-// given the core to another program, which does not wait for this rank. Then sleeping is better: a
-// sleeping thread runs soon after it is woken, but a yielding thread goes to the end of the queue.
+// Among ranks that share cores, a yield takes microseconds. A yield that takes longer has given the
+// core to another program. In that case, sleeping is better: a thread runs soon after it is woken,
+// whereas a yielding thread goes to the end of the run queue.
 constexpr microseconds kSlowYield{500};
-constexpr int kWaitsWithoutYield = 256;  // then yielding is tried again
+constexpr int kWaitsWithoutYield = 256;  // after these, yielding is tried again
 
 constexpr std::int64_t kTracedWait = 20'000;  // ns; shorter waits would fill the tracer's ring
 
@@ -97,7 +97,7 @@ int PeerWaiter::wait_long(const int& for_peer, bool (*ready)(void*), void* conte
         failure.kind = FailureKind::timeout;
         failure.text = health_.explain_timeout(for_peer, failure.culprit);
       }
-      // Checked after the failure was seen: a peer may have done its part before it left.
+      // Before it left, the peer may have published the awaited counter.
       if (ready(context)) break;
       if (failure.kind != FailureKind::none)
         health_.fail(failure.kind, failure.culprit, failure.text);
@@ -117,7 +117,7 @@ int PeerWaiter::wait_long(const int& for_peer, bool (*ready)(void*), void* conte
   }
   me.board.waits_for.store(-1, std::memory_order_relaxed);
   if (next_show > start + kShowInterval)
-    health_.show_board();  // the last one sent still says "waits"
+    health_.show_board();  // the board sent last still says "waits"
   return last;
 }
 

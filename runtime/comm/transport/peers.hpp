@@ -1,14 +1,13 @@
 // The ranks of a group as seen by one of them, in three parts: their memory (segments.hpp), their
 // health (health.hpp) and, here, waiting for their counters.
 //
-// A wait first spins (a peer on another core answers within a microsecond), then yields (with more
-// ranks than cores the peer may need this core), then sleeps on a futex until a peer rings, or on
-// the sockets if the group has remote ranks. While the thread yields and sleeps, it checks every
-// 2 ms whether the wait may never end, because a peer is gone (its socket has closed), a peer has
-// failed, or the deadline has passed.
+// A wait first spins: a peer on another core answers within a microsecond. Then it yields, because
+// with more ranks than cores the peer may need this core. Then it sleeps until a peer rings: on a
+// futex, or on the sockets if the group has remote ranks. From the first yield on, it checks every
+// 2 ms whether a peer is gone or has failed, or the deadline has passed.
 //
-// The tracer records each wait of 20 us or more as a span, which says whether the awaited rank is
-// on the same node. A span does not separate a late peer from a slow wire.
+// The tracer records each wait of 20 us or more as a span, with the awaited rank and whether it is
+// on this node. A span does not tell a late peer from a slow wire.
 #pragma once
 
 #include "runtime/base/tracer.hpp"
@@ -20,13 +19,11 @@ namespace ringsmith::comm {
 inline constexpr const char* kWaitWithinNode = "wait for a rank of this node";
 inline constexpr const char* kWaitBetweenNodes = "wait for a rank of another node";
 
-// How long a thread spins and yields before it sleeps.
 struct SpinLimits {
   int spins = 0;                         // polls with a pause between them
   std::chrono::microseconds yielding{};  // then polls with sched_yield between them, then sleep
 };
 
-// Waits for the peers' counters.
 class PeerWaiter {
  public:
   PeerWaiter(Segments& segments, Health& health);
@@ -50,8 +47,8 @@ class PeerWaiter {
   // Blocks until all published data has been handed to the network, because no thread would send it
   // while this rank computes.
   void flush();
-  // Sets whether a wait may use the core (its thread has nothing else to do) or shares it with
-  // computation. May be called while another thread waits.
+  // false: waits share the core with computation, so they do not spin and soon sleep. May be called
+  // while another thread waits.
   void hold_core(bool hold) { holds_core_.store(hold, std::memory_order_relaxed); }
 
  private:
@@ -84,7 +81,7 @@ class PeerWaiter {
 
 class Peers {
  public:
-  // Collective: connects the ranks.
+  // Collective.
   Peers(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
       : segments_(std::move(bootstrap), options),
         health_(segments_, options),

@@ -1,6 +1,5 @@
-// The memory of a group's ranks as seen by one of them: the segment of every rank, which is the
-// shared memory of a rank on the same host or the mirror of a remote one (network_transport.hpp).
-// Also sends or signals this rank's writes to the other ranks.
+// The memory of a group's ranks as seen by one of them: shared memory for ranks on the same host,
+// mirrors for remote ones (network_transport.hpp). Also publishes this rank's writes to the others.
 #pragma once
 
 #include <memory>
@@ -17,7 +16,7 @@ namespace ringsmith::comm {
 
 class Segments {
  public:
-  // Collective: connects the ranks.
+  // Collective.
   Segments(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options);
   Segments(const Segments&) = delete;
   Segments& operator=(const Segments&) = delete;
@@ -26,7 +25,6 @@ class Segments {
   [[nodiscard]] int size() const { return static_cast<int>(peers_.size()); }
   [[nodiscard]] Control& control(int rank) const { return *peer(rank).control; }
   [[nodiscard]] Control& mine() const { return control(rank_); }
-  // A rank's segment and its parts (layout.hpp).
   [[nodiscard]] std::byte* base(int rank) const { return peer(rank).segment->data(); }
   [[nodiscard]] std::byte* staging(int rank, std::uint64_t round) const {
     return base(rank) + Layout::staging(round);
@@ -41,20 +39,18 @@ class Segments {
     return *std::launder(reinterpret_cast<Flight*>(base(rank) + layout_.flight()));
   }
   [[nodiscard]] const Layout& layout() const { return layout_; }
-  // The longest message worth sending; the same on all ranks. Among ranks that share memory, the
-  // message should stay in the cache even if the slot has more room.
+  // The longest message worth sending; the same on all ranks. In shared memory it should stay in
+  // the cache, even if the slot has more room.
   [[nodiscard]] std::size_t message_bytes() const {
     return all_local() ? kSlotBytes : layout_.slot_bytes();
   }
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const { return arena_; }
 
-  // True if all ranks share memory, so that they can read each other's communication memory.
+  // True if all ranks share memory.
   [[nodiscard]] bool all_local() const { return network_ == nullptr; }
   [[nodiscard]] bool on_network(int rank) const { return network_ && link(rank).remote; }
-  // Null if all ranks share memory.
   [[nodiscard]] NetworkTransport* network() const { return network_.get(); }
   [[nodiscard]] const PeerLink& link(int rank) const { return peer(rank).link; }
-  // The socket to rank, which the kernel closes when the rank's process ends.
   [[nodiscard]] int socket(int rank) const {
     return on_network(rank) ? network_->socket(rank) : link(rank).socket.get();
   }
@@ -64,7 +60,7 @@ class Segments {
   [[nodiscard]] std::vector<std::string> describe() const;  // one line for each remote rank
   [[nodiscard]] std::vector<int> node_of() const;           // [rank]: number as in shm/mesh.hpp
   [[nodiscard]] const std::shared_ptr<Bootstrap>& bootstrap() const { return bootstrap_; }
-  // Bytes sent to ranks on other nodes: contents of slots and staging memory, and counters.
+  // Bytes written for ranks on other nodes, counters and reports included.
   [[nodiscard]] Bytes sent_between_nodes() const {
     return Bytes(between_nodes_.load(std::memory_order_relaxed));
   }
@@ -87,7 +83,7 @@ class Segments {
     count(rank, sizeof value);
   }
   // Sends bytes of this rank's segment to `rank` if it does not share this memory. The next publish
-  // makes them readable there. They must not change until the rank has acknowledged them.
+  // makes them readable there. The bytes must not change until the rank has acknowledged them.
   void expose(int rank, const void* data, std::size_t size) {
     if (!on_network(rank)) return;
     network_->write(rank, offset_of(data), static_cast<const std::byte*>(data), size);
@@ -103,12 +99,12 @@ class Segments {
     network_->lend(rank, offset_of(place), data, size, place);
     count(rank, size);
   }
-  // Receives pending data from remote ranks once, for loops that do not use wait().
+  // Receives and sends pending bytes. For loops that do not use wait().
   void look() {
     if (network_) network_->progress();
   }
 
-  // Wakes a rank of this host that sleeps, whatever it waits for.
+  // Wakes a sleeping rank of this host.
   void ring(int rank);
 
  private:

@@ -1,7 +1,7 @@
 // How ranks find each other before they can communicate. A bootstrap tells a rank its number and
-// the size of the job, and exchanges small records between the ranks, usually with the help of the
-// program that launched them (mpirun, ringrun, a test). No data of a collective is sent through a
-// bootstrap. The implementations are in runtime/job.
+// the size of the job, and exchanges small records between the ranks, usually through their
+// launcher (mpirun, ringrun, a test). It carries no data of collectives. The implementations are in
+// runtime/job.
 #pragma once
 
 #include <array>
@@ -16,7 +16,6 @@
 
 namespace ringsmith::comm {
 
-// The ways in which the ranks of a job find each other.
 enum class BootstrapKind : std::uint8_t { automatic, mpi, env, slurm, file, self };
 inline constexpr std::array<std::string_view, 6> kBootstrapNames{"auto",  "mpi",  "env",
                                                                  "slurm", "file", "self"};
@@ -41,32 +40,29 @@ class Bootstrap {
   virtual ~Bootstrap() = default;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
-  // Collective. Every rank passes one record, up to 4 KiB, and gets all records in rank order.
+  // Collective. Every rank passes one record of less than 4 KiB and gets all records in rank order.
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& record) = 0;
-  // Returns a rank that is known to have ended since the last all_gather; {} if there is none, or
-  // if this bootstrap cannot know. For callers that wait for a peer. Does not block.
+  // Returns a rank that has ended since the last all_gather, or {} if none is known. Does not
+  // block.
   [[nodiscard]] virtual std::optional<LostMember> lost_rank() { return {}; }
-  // Called when the group is broken. Peers may be gone, so the destructor must not wait for them.
+  // Called when the group is broken, so the destructor must not wait for peers.
   virtual void abandon() {}
-  // True if the launcher ends all ranks (SIGTERM) when one dies.
+  // True if the launcher ends all ranks with SIGTERM when one dies.
   [[nodiscard]] virtual bool ends_survivors() const { return false; }
-  // Returns this rank's node number in the parent group, if this bootstrap is for a part of a
-  // group.
+  // For a subgroup: returns this rank's node number in the parent group, if known.
   [[nodiscard]] virtual std::optional<int> node() const { return {}; }
-  // Returns a name for this bootstrap's ranks, for error messages; empty if they are all ranks of
-  // the job.
+  // Returns a name for this bootstrap's ranks, for error messages; empty for all ranks of the job.
   [[nodiscard]] virtual std::string scope() const { return {}; }
 };
 
-// A rank's random word, by which members of a job recognize each other on the sockets between them.
+// A random word, by which members of a job recognize each other on the sockets between them.
 //
 // Each rank draws a word for each group and announces it through the bootstrap, which only members
-// of the job read. A rank that connects to another must first send the other rank's word. Over TCP
-// this is the only protection; within a host the kernel also tells which user's process is at the
-// other end (shm/greeting.hpp).
+// of the job can read. A rank that connects to another must first send that rank's word. Over TCP
+// this is the only protection; within a host, the kernel also identifies the peer's user
+// (shm/greeting.hpp).
 using Word = std::array<std::uint64_t, 2>;
 
-// Returns a word from the kernel's random generator, or from the processor's.
 [[nodiscard]] inline Word random_word() {
   std::random_device random;
   const auto half = [&random] { return std::uint64_t{random()} << 32 | random(); };

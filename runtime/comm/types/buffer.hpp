@@ -1,9 +1,9 @@
-// The argument of a collective: typed memory with its length in elements. It is made from a
-// std::span, so that a byte size cannot be passed as a count.
+// The argument of a collective: typed memory with its length in elements. Made from a std::span, so
+// that a byte size cannot be passed as a count.
 //
-// A buffer also records the file and line where it was made, for errors that name the call: buffers
-// are made in the argument list of a collective, so this is the line of the call, even through
-// groups that only forward calls.
+// A buffer also records the file and line where it was made, for error messages. Buffers are
+// usually made in a collective's argument list, so this is the line of the call, even if a group
+// forwards it.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,6 @@ struct Site {
   const char* file = nullptr;  // a string literal
   int line = 0;
 
-  // As a default argument, this is the place of the call.
   static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     return {file, line};
   }
@@ -53,7 +52,6 @@ class ConstBuffer {
   Site site_;
 };
 
-// A buffer that may also be written.
 class Buffer : public ConstBuffer {
  public:
   Buffer() = default;
@@ -64,12 +62,12 @@ class Buffer : public ConstBuffer {
   Buffer(std::byte* data, Elements count, DType dtype, Site site = Site::here())
       : ConstBuffer(data, count, dtype, site) {}
 
-  // The const_cast is valid because the buffer was made from writable memory.
+  // Valid because the buffer was made from writable memory.
   [[nodiscard]] std::byte* data() const { return const_cast<std::byte*>(ConstBuffer::data()); }
 };
 
-// Memory that the other ranks of the node can read and write directly, without a staging copy. Host
-// code must not dereference a pointer to device memory.
+// Memory that the other ranks of the node can access directly, without a staging copy. Host code
+// must not dereference pointers to device memory.
 class CommMemory {
  public:
   virtual ~CommMemory() = default;

@@ -1,5 +1,5 @@
-// The operations between ranks, their reductions and their algorithms, with the names that the
-// whole communication layer, command lines and error messages use.
+// The operations between ranks, their reductions and their algorithms, with their names in command
+// lines and error messages.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ enum class Collective : std::uint8_t {
   recv
 };
 
-// The content of a call's buffer. Data has one part for each rank: part r belongs to rank r.
+// The content of a call's buffer. Data has one part for each rank.
 enum class Extent : std::uint8_t {
   none,    // there is no such buffer
   all,     // all parts, on every rank
@@ -32,9 +32,9 @@ enum class Extent : std::uint8_t {
   at_root  // all parts, on root; nothing on other ranks
 };
 
-// The inputs and outputs of a collective. Other code derives the rest from it: which arguments are
-// accepted (process_group.cpp), where chunks are stored (executor), which postconditions a schedule
-// must meet (runtime/analysis/checker.hpp).
+// The inputs and outputs of a collective. They determine the accepted arguments
+// (process_group.cpp), the positions of chunks (executor) and the postconditions of schedules
+// (runtime/analysis/checker.hpp).
 struct Contract {
   const char* name;
   Extent input, output;
@@ -70,8 +70,7 @@ static_assert(std::size(kContracts) == static_cast<std::size_t>(Collective::recv
                                        : Contract{"corrupt call", Extent::none, Extent::none};
 }
 [[nodiscard]] constexpr const char* name_of(Collective c) { return contract_of(c).name; }
-// has(): true if this rank has a buffer of this extent. holds(): true if that buffer contains this
-// part.
+// has(): the rank has a buffer of this extent. holds(): that buffer contains this part.
 [[nodiscard]] constexpr bool has(Extent extent, int rank, int root) {
   return extent == Extent::at_root ? rank == root : extent != Extent::none;
 }
@@ -89,15 +88,14 @@ struct Origins {
   return {one, one + 1};
 }
 
-// avg sums the contributions, each multiplied by fl(1/world), as PyTorch DDP does. It is for
-// floating types only.
+// avg sums the contributions, each multiplied by fl(1/world), as PyTorch DDP does; floating types
+// only.
 enum class ReduceOp : std::uint8_t { sum, avg, prod, min, max };
 [[nodiscard]] std::string_view name_of(ReduceOp op);
 ReduceOp parse_reduce_op(std::string_view name);  // throws UsageError naming the choices
 
-// Algorithms, which determine the order of each sum. automatic chooses by size and kind of memory
-// with fixed thresholds, so that the choice, and with it every bit, is the same in every run
-// (schedule/select.hpp).
+// The algorithm determines the order of each sum. automatic chooses by size and kind of memory,
+// with fixed thresholds, so that every run computes the same bits (schedule/select.hpp).
 enum class Algorithm : std::uint8_t {
   automatic,
   ring,
@@ -107,10 +105,10 @@ enum class Algorithm : std::uint8_t {
   tree,
   halving_doubling,
   double_tree,
-  hierarchical,  // within nodes, then between them
-  // Of schedules only; a group cannot be asked for them:
+  hierarchical,  // within nodes and between them
+  // Only for schedules; not accepted as a group's option:
   one_shot,  // every rank reads all data of every other and adds it up in rank order
-  own        // not one of the library's
+  own        // a user's schedule (schedule/own.hpp)
 };
 inline constexpr auto kAlgorithmNames = std::to_array<std::string_view>(
     {"automatic", "ring", "plain_ring", "gloo_ring", "direct", "tree", "halving_doubling",
@@ -119,7 +117,7 @@ static_assert(kAlgorithmNames.size() == static_cast<std::size_t>(Algorithm::own)
 [[nodiscard]] constexpr std::string_view name_of(Algorithm algorithm) {
   return kAlgorithmNames.at(static_cast<std::size_t>(algorithm));
 }
-// An algorithm that a group can be asked for. Throws UsageError naming the choices.
+// Accepts only the options of a group. Throws UsageError naming the choices.
 Algorithm parse_algorithm(std::string_view name);
 
 }  // namespace ringsmith::comm

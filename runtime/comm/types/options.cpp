@@ -1,4 +1,3 @@
-// The names of this layer's enumerations, as used in command lines and error messages.
 #include "runtime/comm/types/options.hpp"
 
 #include <array>

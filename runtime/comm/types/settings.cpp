@@ -14,9 +14,8 @@ namespace ringsmith::comm {
 namespace {
 
 constexpr std::size_t kShown = 64;   // shown bytes of a value in a message
-constexpr std::size_t kBefore = 24;  // how many of these precede the first difference
+constexpr std::size_t kBefore = 24;  // how many of the shown bytes precede the first difference
 
-// Returns the values of a name, joined; nothing if there are none.
 std::optional<std::string> value_of(const Settings& settings, const std::string& name) {
   std::optional<std::string> out;
   for (const auto& [other, value] : settings)
@@ -37,7 +36,8 @@ SettingVariants variants_of(const std::map<int, Settings>& all, const std::strin
   return variants;
 }
 
-// Returns the text on one line. If it is long, starts a little before the first difference.
+// Returns up to kShown bytes of the text, with control characters escaped. Starts kBefore bytes
+// before the difference, or at the beginning if that is near.
 std::string excerpt(const std::string& text, std::size_t difference) {
   const std::size_t begin = difference < kShown - kBefore ? 0 : difference - kBefore;
   std::string out = begin > 0 ? "..." : "";
@@ -54,7 +54,6 @@ std::string excerpt(const std::string& text, std::size_t difference) {
   return text.empty() || text.front() == ' ' || text.back() == ' ' ? "'" + out + "'" : out;
 }
 
-// Returns the length of the common prefix of all values, in bytes.
 std::size_t common_prefix(const SettingVariants& variants) {
   std::optional<std::string> common;
   for (const auto& [value, ranks] : variants) {

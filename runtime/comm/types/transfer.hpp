@@ -1,8 +1,7 @@
 // One call of a collective: the values that all ranks must agree on (Call), this rank's buffers
-// (Transfer), and the handle of an operation in flight (Work).
+// (Transfer), and the handle of the operation in flight (Work).
 //
-// A Call is the fingerprint of an operation. It is sent as two words and compared before data
-// moves, and it can be printed as the call that the user wrote.
+// Ranks exchange a Call as two 64-bit words and compare it. It can be printed as the user wrote it.
 #pragma once
 
 #include <cstdint>
@@ -44,21 +43,19 @@ struct Call {
   }
   [[nodiscard]] const char* name() const { return name_of(collective); }
   [[nodiscard]] std::uint64_t bytes() const { return count * size_of(dtype); }
-  // Returns the number of elements of all parts together; if the collective divides them, count is
-  // the size of one part.
+  // Returns the number of elements of all parts together; count may cover only one part.
   [[nodiscard]] std::uint64_t work_count(int world) const {
     return contract_of(collective).divides() ? count * static_cast<std::uint64_t>(world) : count;
   }
   [[nodiscard]] bool is_message() const {
     return collective == Collective::send || collective == Collective::recv;
   }
-  // Returns e.g. "all_reduce(sum, f32, 1024)", "broadcast(f32, 10, root 2, device memory)",
-  // "barrier()".
+  // Returns e.g. "broadcast(f32, 10, root 2, device memory)".
   [[nodiscard]] std::string describe() const;
 };
 
 using kernels::Arithmetic;
-// Translates a ReduceOp for the kernels: avg is a sum of contributions times 1/world.
+// For the kernels, avg is a sum of contributions times 1/world.
 [[nodiscard]] inline Arithmetic arithmetic_of(ReduceOp op, int world) {
   using kernels::Reduction;
   switch (op) {
@@ -93,17 +90,15 @@ struct Transfer {
   }
 };
 
-// The handle of an operation. A group's operations run one at a time, in the order of the calls
-// (queue.hpp); wait() returns when this one is done and rethrows its error. On device memory,
-// "done" refers to streams: see runtime/comm/process_group.hpp.
+// The handle of an operation. wait() returns when the operation is done, and rethrows its error. On
+// device memory, "done" refers to streams (runtime/comm/process_group.hpp).
 class Work {
  public:
   virtual ~Work() = default;
   [[nodiscard]] virtual bool is_completed() const = 0;
-  // Afterwards, later work of this thread (on its current stream, for device buffers) sees the
-  // result.
+  // Later work of this thread (for device buffers: on its current stream) sees the result.
   virtual void wait() = 0;
-  // Like wait(), and the host sees the result afterwards, too.
+  // Like wait(), but the host sees the result, too.
   virtual void host_wait() { wait(); }
 };
 

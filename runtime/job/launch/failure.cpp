@@ -59,7 +59,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ExitStatus, signalled, core_dumped, code)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Failure, rank, local_rank, node, host, pid, end, when_us,
                                    after_us, tail, log, hint, blames)
 
-// Uses CBOR rather than text, because a rank's output need not be valid UTF-8.
+// CBOR, because a rank's output need not be valid UTF-8.
 std::string Failure::encode() const {
   const auto bytes = nlohmann::json::to_cbor(*this);
   return {bytes.begin(), bytes.end()};

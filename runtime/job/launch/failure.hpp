@@ -1,5 +1,5 @@
-// Describes how a rank ended, finds the failure that caused the others, formats the final report,
-// and detects ranks that the kernel killed for lack of memory.
+// How a rank ended, which failure caused the others, the final report, and the detection of ranks
+// that the kernel killed for lack of memory.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace ringsmith::launch {
 
-// A job after the first failure: its other ranks may report theirs (settling), get SIGTERM (ending)
-// and at last SIGKILL (killing).
+// After the first failure, the other ranks may report theirs (settling), then get SIGTERM (ending),
+// then SIGKILL (killing).
 enum class JobPhase : std::uint8_t { running, settling, ending, killing };
 
 struct ExitStatus {
@@ -25,7 +25,7 @@ struct ExitStatus {
   [[nodiscard]] bool preempted() const {
     return !signalled && code == static_cast<int>(ExitCode::preempted);
   }
-  // The code that a shell would report: 128 + signal if the rank was killed by one.
+  // As a shell reports it: 128 + signal if a signal killed the rank.
   [[nodiscard]] int exit_code() const { return signalled ? 128 + code : code; }
   // "exit code 3", "signal 11 (SIGSEGV), core dumped"
   [[nodiscard]] std::string describe() const;
@@ -50,8 +50,9 @@ struct Failure {
   [[nodiscard]] static Failure decode(const std::string& text);
 };
 
-// The process that a rank's last output blames: the first one named in the last line that names
-// any, e.g. "rank 2 (pid 4711 on host-a) is gone", or after "To blame: ". Never the process `own`.
+// The process that a rank's last output blames: the first process in the last line that names one,
+// as in "rank 2 (pid 4711 on host-a) is gone". If the line contains "To blame: ", only the text
+// after it counts. The process `own` is ignored.
 struct Blamed {
   int rank = -1, pid = 0;  // rank -1: the message numbers the ranks of a subgroup
   std::string host;
@@ -59,33 +60,32 @@ struct Blamed {
 [[nodiscard]] std::optional<Blamed> blamed_in(const std::vector<std::string>& tail, int own);
 
 // Returns the failure that explains the others; empty if there is none. A rank that reports lost or
-// late peers (exit codes 3 and 4) is a witness: any other failure takes precedence over it, then
-// the failure of the rank that it blames. Among equals, the earliest counts. Time alone is not
-// enough: two ranks may be found dead at the same instant, and chance would decide between the
-// cause and the witness.
+// late peers (exit codes 3 and 4) is a witness. Chooses the earliest failure of a rank that is not
+// a witness. If all are witnesses, starts from the earliest and follows the ranks that they blame.
+// Time alone is not enough: two ranks may be found dead at the same instant.
 [[nodiscard]] std::optional<Failure> root_cause(const std::vector<Failure>& failures);
 
 // The report: several lines, the last without a newline.
 [[nodiscard]] std::string describe(const Failure& first, int nodes);
 
 // The directory of the control group that accounts for a process's memory, from the text of
-// /proc/PID/cgroup; empty if there is none. `mounts`: where control groups are mounted.
+// /proc/PID/cgroup; empty if there is none.
 [[nodiscard]] std::string memory_group_folder(const std::string& proc_cgroup,
                                               const std::string& mounts = "/sys/fs/cgroup");
 
-// Explains why a rank was killed: if a control group exceeds its memory limit, the kernel sends
-// SIGKILL to processes in it and reports this nowhere but in a counter of the group.
+// Explains why a rank was killed: if a control group exceeds its memory limit, the kernel kills a
+// process in it with SIGKILL, and reports this only in a counter of the group.
 class MemoryGroup {
  public:
   MemoryGroup() = default;
-  // The group of the calling process, with the current value of its counter.
+  // The calling process's group.
   [[nodiscard]] static MemoryGroup own();
   // Reads memory.events and memory.max (version 2) or memory.oom_control and memory.limit_in_bytes
   // (version 1) in this directory.
   explicit MemoryGroup(std::string folder);
 
-  // Returns the explanation for a process that has just been killed by SIGKILL. Each call that
-  // blames the kernel uses up one of the kills counted since this object was created.
+  // Explains the SIGKILL that has just ended a process. Each call that blames the kernel uses up
+  // one of the kills counted since this object was created.
   [[nodiscard]] std::string why_killed();
 
  private:

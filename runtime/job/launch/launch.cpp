@@ -20,11 +20,9 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kToForm{30'000};  // to form a round of nodes that were present a moment ago
 
-// True if there may be more than one round.
 bool may_repeat(const LaunchOptions& o) { return o.max_restarts > 0 || !o.nodes_numbered; }
 
-// Creates the node's own directory. It must be empty, because files of an earlier job or round are
-// never overwritten.
+// Creates the node's own directory, which must be empty: nothing is overwritten.
 std::string make_log_folder(const LaunchOptions& o, const Round& round) {
   if (o.log_folder.empty()) return {};
   fs::path folder = o.log_folder;
@@ -45,8 +43,8 @@ constexpr std::uint64_t kOtherFiles = 32;
 constexpr std::uint64_t kBetweenTwoRanks = 8;  // maximum that a rank opens per peer
 constexpr std::uint64_t kFewStrangers = 8, kManyStrangers = 512;
 
-// Raises the limit if possible. Descriptors beyond the launcher's own needs are left for
-// unauthenticated connections to the store, which must not use up those that the ranks need.
+// Raises the limit if possible. Unauthenticated connections to the store get only the descriptors
+// that the launcher does not need.
 void allow_launcher_files(LaunchOptions& o) {
   const auto ranks = static_cast<std::uint64_t>(o.ranks_here);
   const auto nodes = static_cast<std::uint64_t>(o.nodes);
@@ -63,8 +61,8 @@ void allow_launcher_files(LaunchOptions& o) {
       std::clamp((allowed - needed) / (two_stores ? 2 : 1), kFewStrangers, kManyStrangers);
 }
 
-// Returns the address at which all nodes reach node 0. By default it is derived from `bind`;
-// without `bind` it is the loopback address.
+// Returns the address at which all nodes reach node 0. The default is derived from `bind` if that
+// is set, else it is the loopback address.
 std::string master_address(const LaunchOptions& o) {
   if (!o.master_address.empty()) return o.master_address;
   return o.bind.empty() ? comm::tcp::loopback_address() : comm::tcp::dial_for(o.bind);
@@ -107,8 +105,8 @@ int launch(const LaunchOptions& asked) {
   options.exit_timeout = checked_timeout("LaunchOptions::exit_timeout", asked.exit_timeout);
   options.quorum_timeout = checked_timeout("LaunchOptions::quorum_timeout", asked.quorum_timeout);
   options.grace = limited(options.grace);
-  // If another launcher started this one, makes the descriptor that leads to its store (the door)
-  // close-on-exec, so that the ranks of this launcher do not inherit it.
+  // If another launcher started this one, makes the door to that launcher's store close-on-exec, so
+  // that the ranks do not inherit it.
   (void)comm::store::find_door(std::getenv(comm::store::kDoorVariable));
   allow_launcher_files(options);
   options.master_address = master_address(options);
@@ -120,8 +118,8 @@ int launch(const LaunchOptions& asked) {
                     "use --bind to choose one",
                     options.master_address, number));
   const std::string program = find_program(options.command.at(0));
-  // Creates the folder now, so that a failure is reported before the other nodes have arrived. With
-  // several rounds, the node's number may not be known yet.
+  // Reports a bad folder before the other nodes arrive. With several rounds, the node's number may
+  // not be known yet.
   if (!may_repeat(options)) (void)make_log_folder(options, {});
   std::optional<Orphans> orphans;
   if (may_repeat(options)) orphans.emplace();

@@ -31,9 +31,9 @@ constexpr const char* kVerdict = "job/verdict";
 constexpr const char* kDone = "job/done";
 constexpr milliseconds kAtOnce{0};
 constexpr milliseconds kLongWait{3'600'000};  // one wait, which is repeated
-constexpr milliseconds kToAnswer{3'000};      // for a node once the job is over; then it is cut off
-constexpr milliseconds kTimeToRead{5'000};    // for the others to read this node's failures
-constexpr milliseconds kSomeToRead{500};      // the same, if a node is cut off
+constexpr milliseconds kToAnswer{3'000};    // for a node once the job is over, before it is cut off
+constexpr milliseconds kTimeToRead{5'000};  // for the others to read this node's failures
+constexpr milliseconds kSomeToRead{500};    // used instead if a node is cut off
 constexpr milliseconds kNodePoll{20};
 
 std::string done_key(int node) { return "job/done/" + std::to_string(node); }
@@ -116,7 +116,7 @@ Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
   try {
     client_ = std::make_shared<comm::StoreClient>(address, secret_, deadline,
                                                   comm::StoreClientOptions{{}, door_.get(), hurry});
-    // This connects before all nodes have arrived, so that node 0's death is noticed immediately.
+    // Connects before all nodes have arrived, so that node 0's death is noticed immediately.
     watching_ = std::make_unique<comm::StoreClient>(
         address, secret_, deadline, comm::StoreClientOptions{{}, door_.get(), hurry});
   } catch (const TimeoutError& e) {
@@ -190,7 +190,7 @@ void Nodes::open_store() {
     to_silent_ranks_ = Descriptor(ends[1]);
     server.quorums = {options_.ranks_here, options_.least_ranks, options_.quorum_timeout};
     server.on_silent = [pipe = ends[1]](int rank) {
-      // If the pipe is full, the rank is killed when the round ends.
+      // If the pipe is full, the rank is killed only when the round ends.
       if (write(pipe, &rank, sizeof rank) < 0) return;
     };
   }

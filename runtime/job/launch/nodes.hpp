@@ -1,6 +1,5 @@
-// How the launchers of a job communicate. There is one launcher per node, and all are clients of
-// the store in node 0's launcher. They exchange how many ranks each node starts and how these ranks
-// ended.
+// How the launchers of a job communicate: there is one per node, and all are clients of the store
+// in node 0's launcher.
 //
 //     job/verdict     "ok", or why the job ends; the first write decides. The store writes it for
 //                     a launcher that dies (its will), so that the others notice
@@ -31,11 +30,11 @@ struct Verdict {
   std::string text;  // the reason
 };
 
-// The address on which node 0 listens: --bind, otherwise --master-addr; or all interfaces, if that
-// name resolves to the loopback on this host and may mean another address on the other nodes.
+// The address on which node 0 listens: --bind, or else --master-addr; all interfaces, if that name
+// resolves to the loopback on this host.
 [[nodiscard]] std::string listens_on(const LaunchOptions& options);
 
-// The secret that the launchers of a job share. Throws UsageError if there is none.
+// Throws UsageError if there is none.
 [[nodiscard]] comm::Secret job_secret(const LaunchOptions& options);
 
 class Nodes {
@@ -50,12 +49,12 @@ class Nodes {
   [[nodiscard]] RankPlace place_of(int local_rank) const;
   [[nodiscard]] const StorePlace& store() const { return store_place_; }
   [[nodiscard]] std::uint16_t port() const { return store_place_.port; }
-  // The ranks' end of the socket through which they reach the store. -1: the store is elsewhere.
+  // The ranks' end of the door to the store. -1: the store is on another node.
   [[nodiscard]] int door() const { return door_.get(); }
 
   // With per_step: training_over() is true once all steps have counted, training_failed() once no
-  // further step can count. counted_steps() is the number of counted steps that included this rank.
-  // silent_ranks() is a descriptor that yields the numbers (int) of ranks that were silent for too
+  // further step can count. counted_steps(): steps that have counted with this rank.
+  // silent_ranks(): a descriptor that yields the numbers (int) of ranks that were silent for too
   // long.
   [[nodiscard]] bool training_over() const { return server_ && server_->counters().over; }
   [[nodiscard]] bool training_failed() const { return server_ && server_->counters().failed; }
@@ -68,14 +67,13 @@ class Nodes {
   [[nodiscard]] int verdict_ready() const { return verdict_ready_.get(); }
   [[nodiscard]] const Verdict& verdict() const { return verdict_; }
 
-  // Call when all ranks here have succeeded. Once all nodes have called this, the verdict is "ok".
+  // Call when all ranks here have succeeded. The verdict is "ok" once all nodes have called this.
   void say_done();
   // The nodes that have not called say_done().
   [[nodiscard]] std::string still_running() const;
   // Proposes the end of the job. The verdict is the first proposal of any node.
   void say_over(const std::string& why, Verdict::Kind kind = Verdict::Kind::over);
-  // Call when a rank has ended without failure. If the ranks have not met yet, the rank counts as
-  // lost to the others.
+  // Call when a rank has ended without failure. If the ranks have not met yet, it counts as lost.
   void say_rank_ended(int rank, const std::string& how);
   // Publishes the root cause of the failures here. Returns the failures here and the other nodes'
   // causes.

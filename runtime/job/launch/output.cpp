@@ -37,7 +37,7 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
-// Prints nothing for EPIPE, because the reader closed its end on purpose.
+// Prints nothing for EPIPE: the reader closed its end on purpose.
 void complain(int error, const std::string& what, const char* then) {
   if (error == EPIPE) return;
   write_all(STDERR_FILENO, "ringrun: error: cannot write " + what + ": " + std::strerror(error) +

@@ -2,8 +2,8 @@
 // writes it to files, and keeps the last lines of each rank for the report. A carriage return ends
 // a piece of a line, which is shown immediately, for progress displays that overwrite themselves.
 //
-// The thread is a dedicated one, so that a terminal that stops reading (a pager, a suspended ssh)
-// blocks the ranks that print, as it should, but never the launcher's supervision of them.
+// If a terminal stops reading (a pager, a suspended ssh), it blocks the ranks that print, but not
+// the launcher's supervision, which runs on another thread.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,7 @@ class Output {
   // Bytes. A line is buffered until it ends; a longer line is split.
   static constexpr std::size_t kMostLine = std::size_t{16} << 20;
 
-  // `closed` (an eventfd) is signalled when standard output has no reader any more.
+  // `closed` (an eventfd) is signalled when standard output or standard error cannot be written.
   Output(OutputOptions options, int closed);
   ~Output();
 
@@ -42,8 +42,7 @@ class Output {
   void add(int rank, Descriptor out, Descriptor err);
   void start();
   // Stops reading at the deadline, even if a process that left its rank's group still holds a
-  // stream open. Without this call, reading stops when all streams have ended (not with
-  // more_ranks).
+  // stream open. Without this call and more_ranks, reading stops when all streams have ended.
   void stop_at(Deadline deadline);
   // An eventfd, readable when everything has been read and shown.
   [[nodiscard]] int done() const { return done_.get(); }

@@ -40,8 +40,8 @@ constexpr milliseconds kToListen{500};    // for the guardian to read when the p
 constexpr milliseconds kBetweenLooks{2};
 constexpr milliseconds kToBegin{10'000};  // for a new process to exec its program
 
-// The guardian's loop. Reads group numbers: positive to watch, negative to forget. When the pipe
-// closes, kills the groups that are left.
+// Reads group numbers: positive to watch, negative to forget. When the pipe closes, kills the
+// groups that are left.
 [[noreturn]] void guard(int pipe) {
   std::set<pid_t> groups;
   pid_t message = 0;
@@ -92,7 +92,6 @@ struct ProcessState {
   pid_t parent = 0, group = 0;
 };
 
-// Returns all processes for which fit(pid, state) is true.
 template <class Fits>
 std::set<pid_t> processes_that(Fits fit) {
   std::set<pid_t> out;
@@ -123,7 +122,7 @@ std::set<pid_t> children_of(pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // the launcher died before the line above
   // Signals that were ignored when ringrun started stay ignored; ringrun itself blocks signals and
-  // ignores none. If the guardian ended before watch_me(), SIGPIPE is pending. Ignoring it for a
+  // ignores none. If the guardian ended before watch_me(), SIGPIPE is pending; ignoring it for a
   // moment discards it.
   const auto before = signal(SIGPIPE, SIG_IGN);
   signal(SIGPIPE, before);
@@ -141,7 +140,6 @@ std::set<pid_t> children_of(pid_t parent) {
   _exit(127);
 }
 
-// Reads at most `size` bytes of the file from the offset.
 std::string bytes_at(const std::string& path, std::uint64_t offset, std::size_t size) {
   std::ifstream in(path, std::ios::binary);
   std::string out(size, '\0');
@@ -192,9 +190,9 @@ std::string lack_of(const std::string& path, int error, int depth = 0) {
                                                  : " does not exist on this host");
 }
 
-// Variables that ranks must not inherit. A ringrun that mpirun or srun started is a launcher, not a
-// rank, so its ranks must not take the rank that mpirun or srun gave it. With RINGSMITH_MEETING_DIR
-// they would meet in that folder instead of the store.
+// Variables that ranks must not inherit. If mpirun or srun started ringrun, ringrun's ranks must
+// not take the rank that ringrun was given. With RINGSMITH_MEETING_DIR, the ranks would meet in
+// that folder instead of the store.
 constexpr std::array<std::string_view, 7> kDropped{"OMPI_COMM_WORLD_",
                                                    "PMIX_",
                                                    "PMI_",
@@ -221,8 +219,7 @@ Guardian::Guardian() {
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, nullptr);
-    // The guardian must not hold the launcher's output open, because a reader of the output must
-    // see end of file when the launcher ends.
+    // The reader of the launcher's output must see end of file when the launcher ends.
     const int null = open("/dev/null", O_RDWR);
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, fd);
     pipe.write = Descriptor();
@@ -337,8 +334,8 @@ Process start_process(const std::string& path, const std::vector<std::string>& c
   setpgid(process.pid, process.pid);  // also in the child; the group exists whichever runs first
   guardian.watch(process.pid);
   report.write = Descriptor();
-  // The pipe is readable once the program runs or exec has failed. The wait has a limit, because
-  // the process may have been stopped, or its file may be on a server that does not answer.
+  // The pipe is readable once the program runs or exec has failed. The process may have been
+  // stopped, or its file may be on a server that does not answer, so the wait has a limit.
   std::array<pollfd, 2> entries{{{report.read.get(), POLLIN, 0}, {inherited.hurry, POLLIN, 0}}};
   const Deadline deadline = Deadline::in(kToBegin);
   while (poll(entries.data(), entries.size(), deadline.poll_ms()) < 0 && errno == EINTR) {

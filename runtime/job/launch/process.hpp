@@ -12,28 +12,27 @@
 
 namespace ringsmith::launch {
 
-// A small process that briefly outlives the launcher and kills all ranks when the launcher is gone,
-// for whatever reason.
+// A small process that outlives the launcher and kills all ranks when the launcher is gone, for
+// whatever reason.
 //
 // Each rank asks the kernel to be killed with the launcher (PR_SET_PDEATHSIG), but that does not
 // cover the rank's own children: a rank that is a shell script would leave its program running.
 // Therefore each rank leads a process group, and the guardian holds the list of groups and one end
 // of a pipe. When the other end closes, it kills the groups.
 //
-// Any process that may signal the launcher may also stop or kill the guardian. Therefore the
-// launcher never waits for it without a limit, and keeps the same list to kill the groups itself.
+// The guardian may be stopped or killed. Therefore the launcher never waits for it without a limit,
+// and keeps the same list to kill the groups itself.
 class Guardian {
  public:
   Guardian();   // forks: call it while the program has one thread
   ~Guardian();  // kills the groups still listed, then the guardian if it does not end
 
-  // Called by the launcher once the process exists.
   void watch(pid_t group);
   void forget(pid_t group);
   // Like watch(), for the calling process; safe between fork and exec.
   void watch_me() const;
 
-  // Returns, once, a line that says how the guardian ended, if it ended too early.
+  // Returns, once, how the guardian ended, if it ended too early.
   [[nodiscard]] std::string exit_report();
   [[nodiscard]] pid_t pid() const { return pid_; }
 
@@ -48,9 +47,8 @@ class Guardian {
   bool ended_ = false, told_ = false;
 };
 
-// Processes that ranks leave behind outside their groups (setsid, daemons) and that must not
-// survive into the next round. From construction on, the kernel makes this process the parent of
-// its orphaned descendants.
+// Ends processes that ranks leave behind outside their groups (setsid, daemons). From construction
+// on, the kernel makes this process the parent of its orphaned descendants.
 class Orphans {
  public:
   Orphans();
@@ -65,7 +63,6 @@ class Orphans {
 // True if any process of this group other than its leader is running.
 [[nodiscard]] bool group_lives(pid_t group);
 
-// A running rank.
 struct Process {
   pid_t pid = -1;       // also the number of its process group
   Descriptor out, err;  // read ends of its streams
@@ -80,26 +77,24 @@ struct Inherited {
   int hurry = -1;  // once readable, start_process() no longer waits for the exec
 };
 
-// Starts the program with empty standard input. Call it from the thread that lives longest, because
-// the kernel kills the rank when the thread that started it ends. The guardian knows the rank's
-// group before the program runs. Returns when the program runs, when `inherited.hurry` is readable,
-// or after 10 s. Throws ResourceError if fork fails, UsageError if the program cannot be run.
+// Starts the program with empty standard input. Call it from the thread that lives longest: the
+// kernel kills the rank when the thread that started it ends. Returns when the program runs, when
+// `inherited.hurry` is readable, or after 10 s. Throws ResourceError if fork fails, UsageError if
+// the program cannot be run.
 [[nodiscard]] Process start_process(const std::string& path,
                                     const std::vector<std::string>& command,
                                     const std::vector<std::string>& environment, Guardian& guardian,
                                     const Inherited& inherited = {});
 
-// A rank's position in the job, as its launcher knows it.
 struct RankPlace {
   int rank = 0, world = 1;              // of all ranks
   int local_rank = 0, local_world = 1;  // among the ranks on this node
   int node = 0, nodes = 1;
   int round = 0;                       // rounds before this one
-  int restarts = 0, max_restarts = 0;  // rounds among these that followed a failure
+  int restarts = 0, max_restarts = 0;  // how many of these rounds followed a failure
   std::string job = "none";
 };
 
-// How the ranks find the job's store.
 struct StorePlace {
   std::string address;
   std::uint16_t port = 0;

@@ -34,8 +34,8 @@ std::string range(const LaunchOptions& o) {
                                   : fmt::format("{}:{}", o.least_nodes, o.nodes);
 }
 
-// The record that a ringrun publishes about itself: options that must be the same on all nodes, its
-// node number or -1, and its process.
+// A ringrun's record: options that must be the same on all nodes, its node number or -1, and its
+// process.
 std::string describe_self(const LaunchOptions& o) {
   return fmt::format("{} {} {} {}", range(o), o.max_restarts, o.nodes_numbered ? o.node : -1,
                      process_place());
@@ -65,7 +65,7 @@ Rendezvous::Rendezvous(const LaunchOptions& options, const comm::Secret& secret)
                                    .max_pending_strangers = options.max_pending_strangers});
     } catch (const UsageError& e) {
       if (options.nodes_numbered || !options.bind.empty()) throw;
-      why_not = e.what();  // another host or another ringrun on this one holds the rendezvous
+      why_not = e.what();  // another host, or another ringrun on this host, holds the rendezvous
     }
   }
   holds_ = server_ != nullptr;
@@ -111,9 +111,9 @@ comm::Secret Rendezvous::secret_of(const Round& round) const {
   return secret_.derive(fmt::format("round {} {}", round.number, round.word));
 }
 
-// Waits until the members of the last round are back, are lost or are late, and until there are
-// enough nodes for the next round: the maximum, or as many as in the last round, or at least the
-// minimum after a last call for others.
+// Waits until the members of the last round are back, lost or late, and there are enough nodes for
+// the next round: the maximum, as many as in the last round, or, after a last call for others, at
+// least the minimum.
 void Rendezvous::gather() {
   const bool first = round_.number < 0;
   const Deadline join = Deadline::in(options_.join_timeout);
@@ -167,7 +167,7 @@ std::string Rendezvous::who_is_missing(int here) const {
                      where_, in_seconds(options_.join_timeout), missing);
 }
 
-// Reads the other ringruns' requests and losses since the last call.
+// Reads the other ringruns' new requests and losses.
 void Rendezvous::look() {
   others_.resize(static_cast<std::size_t>(store_->add(kRingruns, 0)));
   std::vector<std::string> keys;
@@ -191,8 +191,9 @@ void Rendezvous::look() {
   }
 }
 
-// Accepts a ringrun that fits the job. If its node number is already in use, the request waits,
-// because the loss of the earlier process may not have been noticed yet.
+// Accepts a ringrun that fits the job. If a ringrun in the round has the same node number, the
+// request waits: the loss of that ringrun may not have been noticed yet. If another request has the
+// number, refuses this one.
 void Rendezvous::judge(Ringrun& other, const std::string& who) {
   std::istringstream in(who);
   std::string nodes, restarts;

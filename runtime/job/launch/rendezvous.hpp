@@ -5,17 +5,17 @@
 //     round 2: node 0 = a, node 1 = c
 //
 // One ringrun holds the rendezvous: node 0, or with c10d the ringrun on the endpoint's host. It
-// takes part in every round as node 0 and alone decides which others do. There is no vote and no
-// lock, and if it is lost, so is the job. The other ringruns are its clients. Client A, numbered in
-// order of arrival from 1, makes requests K = 0, 1, ...:
+// takes part in every round as node 0 and alone decides which others do. If it is lost, so is the
+// job. The other ringruns are its clients. Client A, numbered in order of arrival from 1, makes
+// requests K = 0, 1, ...:
 //
 //     meeting/ringruns    a counter: the last A
 //     meeting/ready/A/K   A has no running ranks and asks for a place: its options and process
 //     meeting/place/A/K   the answer: a place in the next round, or why there is none
 //     meeting/gone/A      A's will: set when A's connection is lost
 //
-// Each round has its own store, with its own port and secret, which is closed at the end of the
-// round, so processes left over from an earlier round cannot connect to the current store.
+// Each round has its own store, with its own port and secret, so processes left over from an
+// earlier round cannot connect to it.
 #pragma once
 
 #include <memory>
@@ -43,22 +43,21 @@ class Rendezvous {
   enum class Outcome { none, well, failed, joined, stopped };
 
   // Holds the rendezvous, or connects to its holder. A job with one node, or with numbered nodes
-  // and a single round, needs no rendezvous; then this does nothing. Throws UsageError,
+  // and a single round, needs no rendezvous, and the constructor does nothing. Throws UsageError,
   // TimeoutError, or MismatchError if the holder is another program or has another secret.
   Rendezvous(const LaunchOptions& options, const comm::Secret& secret);
   ~Rendezvous();
 
   [[nodiscard]] bool meets() const { return store_ != nullptr; }
-  // Blocks until the next round is decided, and returns it; empty if there is none (close() or a
-  // line on standard error says why). Throws TimeoutError if too few nodes arrive or the job has no
-  // place for this one, MismatchError if the holder refuses it, and CommError if the holder is
-  // lost.
+  // Blocks until the next round is decided, and returns it; empty if there is none. Throws
+  // TimeoutError if too few nodes arrive or the job has no place for this one, MismatchError if the
+  // holder refuses it, and CommError if the holder is lost.
   [[nodiscard]] std::optional<Round> next(Outcome last);
   [[nodiscard]] comm::Secret secret_of(const Round& round) const;
   // For the holder: publishes the port of the round's store to the round's members.
   void open(const Round& round, std::uint16_t port);
-  // For the holder: true if more nodes than in this round may take part. newcomer() then returns a
-  // line about a node that has arrived since; "" if none has.
+  // For the holder: true if more nodes may take part. In that case, newcomer() returns a line about
+  // a node that has arrived; "" if none has.
   [[nodiscard]] bool has_room() const { return store_ && holds_ && round_.nodes < options_.nodes; }
   [[nodiscard]] std::string newcomer();
   // For the holder: tells the others that there will be no further round.

@@ -58,14 +58,13 @@ void require_alone() {
           "signal(SIGCHLD, SIG_DFL) first");
 }
 
-// Call before fork(), because otherwise every child would print the buffered output again, and
-// before _exit(), which would lose it.
+// Call before fork(), or every child would print the buffered output again, and before _exit(),
+// which would lose it.
 bool flush_all() {
   std::cout.flush();
   return std::fflush(nullptr) == 0;
 }
 
-// The child's main; never returns.
 [[noreturn]] void be_rank(int rank, const comm::ForkedMeeting& meeting, const Body& body,
                           const SpawnOptions& options, const Descriptor& report) {
   std::string text;

@@ -12,13 +12,13 @@
 //        |  --fork--> ...                    |
 //        '--waits----------------------------'    or throws RankFailed after ending the others
 //
-// The ranks are copies of this process, with its current memory, open files and standard streams. A
-// copy has only the thread that called fork(); other threads, and any locks they held, are not
-// usable in it. Therefore, before spawn() there must have been
+// The ranks are copies of this process, with its memory, open files and standard streams, but only
+// the thread that called fork(): locks that other threads held are never released. Therefore,
+// before spawn() there must have been
 //   - no thread that still runs: no DataLoader with workers, no computation with set_threads() > 1,
 //     no process group, no MPI_Init. spawn() counts the threads and throws UsageError;
 //   - no use of a GPU, nor of an emulated one: a device belongs to the process that opened it.
-// Reading a command line, files and datasets is fine; the memory is shared until written.
+// Reading a command line, files and datasets is fine.
 #pragma once
 
 #include <chrono>
@@ -32,8 +32,7 @@
 namespace ringsmith::launch {
 
 struct SpawnOptions {
-  // Options of each rank's group. With a device, consecutive ranks take consecutive devices from
-  // this one on.
+  // With a CUDA device, consecutive ranks take consecutive devices from this one on.
   comm::GroupOptions group;
   // How long the other ranks may take to end after the first rank has succeeded. Must be above 0;
   // milliseconds::max(): no limit.
@@ -41,7 +40,7 @@ struct SpawnOptions {
   std::chrono::milliseconds grace{5'000};  // between SIGTERM and SIGKILL
 };
 
-// Names the rank that failed first, and how. exit_code() is the rank's, or 128 + signal.
+// exit_code(): the code of the rank that failed first, or 128 + signal.
 class RankFailed : public Error {
  public:
   RankFailed(const std::string& message, int rank, int code)
@@ -57,12 +56,12 @@ class RankFailed : public Error {
 
 // Runs body(group) in `ranks` new processes, and returns when all have returned. In body,
 // init_process_group() without a launcher's variables creates further groups of the same ranks.
-// When a rank throws, exits with a code other than 0 or is killed, the others are ended (SIGTERM,
-// SIGKILL after the grace period), and RankFailed names the rank that failed first, with its error.
-// Ranks still running when `exit_timeout` has passed since the first success are ended too, and
-// TimeoutError is thrown. If this process dies, so do its ranks. Throws UsageError if ranks <= 0, a
-// timeout is not above 0, this process has other threads or ignores SIGCHLD, or it is itself a rank
-// (mpirun, ringrun, srun), and ResourceError if fork fails.
+// When a rank throws, exits with a code other than 0 or is killed, the others are ended, and
+// RankFailed names the rank that failed first, with its error. Ranks that still run `exit_timeout`
+// after the first success are ended too, and TimeoutError is thrown. If this process dies, so do
+// its ranks. Throws UsageError if ranks <= 0, a timeout is not above 0, this process has other
+// threads or ignores SIGCHLD, or it is itself a rank (mpirun, ringrun, srun), and ResourceError if
+// fork fails.
 void spawn(int ranks, const std::function<void(std::shared_ptr<comm::ProcessGroup>)>& body,
            const SpawnOptions& options = {});
 

@@ -22,15 +22,15 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kNodesSettle{200};
-constexpr int kMostVainLives = 5;            // in a row; then the rank is not restarted
-constexpr milliseconds kSameSignal{300};     // two within it count as one: `timeout` sends two
+constexpr int kMostVainLives = 5;         // in a row; after these, no restart
+constexpr milliseconds kSameSignal{300};  // two signals within it count as one: `timeout` sends two
 constexpr milliseconds kLastOutput{1'000};   // for streams held open by a stray process
 constexpr milliseconds kOtherNodes{10'000};  // for their reports, in addition to the grace period
 constexpr milliseconds kNodesLook{200};      // poll interval for arriving nodes
 constexpr milliseconds kGroupLook{20};       // poll interval for processes that a leader left
 
-// Leaves out the signals that were ignored when ringrun started, because the kernel would queue
-// even these while they are blocked.
+// Leaves out signals that were ignored when ringrun started: the kernel would queue even these
+// while they are blocked.
 sigset_t set_of(std::initializer_list<int> signals) {
   sigset_t set;
   sigemptyset(&set);
@@ -39,7 +39,6 @@ sigset_t set_of(std::initializer_list<int> signals) {
   return set;
 }
 
-// From now on these signals are queued until they are read from the descriptor.
 Descriptor block(std::initializer_list<int> signals) {
   const sigset_t set = set_of(signals);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
@@ -70,7 +69,7 @@ class Supervisor {
   [[nodiscard]] RoundEnd run(const std::string& program) {
     look_after_guardian();
     start(program);
-    // A rank of another node may be the cause, so the ranks here get the full time to detect its
+    // A rank of another node may be the cause, so the ranks here get the full time to notice its
     // death.
     const auto undecided = [this] {
       return (phase_ == JobPhase::running && !verdict_seen_) ||
@@ -234,8 +233,8 @@ class Supervisor {
     if (phase_ == JobPhase::running) settle();
   }
 
-  // True if the rank ended by a signal, or because of its device or peers. A program that gives up
-  // for another reason would do so again.
+  // True if a signal ended the rank, or it gave up because of its device, its peers or a limit. A
+  // program that gives up for another reason would do so again.
   [[nodiscard]] bool is_lost(const RankProcess& rank) const {
     constexpr std::array<ExitCode, 4> kLost{ExitCode::cuda, ExitCode::communication,
                                             ExitCode::timeout, ExitCode::resources};
@@ -331,7 +330,8 @@ class Supervisor {
     send(SIGCONT);  // a stopped process cannot end
   }
 
-  // True if the ranks end by request, not because a rank failed. Then they may save their state.
+  // True if the ranks end by request, not because a rank failed. In that case, they may save their
+  // state.
   [[nodiscard]] bool asked() const {
     using Kind = Verdict::Kind;
     return (signal_ != 0 && signal_ != SIGPIPE) ||
@@ -382,12 +382,12 @@ class Supervisor {
     if (!blamed) return -1;
     for (const RankProcess& rank : ranks_)
       if (blamed->host == failure.host && blamed->pid == rank.pid) return rank.place.rank;
-    // The rank is on another node, whose ringrun alone knows the pid. blamed->rank is its number in
-    // the job, or -1 if the message is about a subgroup.
+    // The rank is on another node. blamed->rank is its number in the job, or -1 if the message is
+    // about a subgroup.
     return blamed->rank < nodes_.place_of(0).world ? blamed->rank : -1;
   }
 
-  // Waits for the output. A terminal may be slow, but a signal still ends ringrun.
+  // A terminal may be slow, so a signal still ends ringrun.
   void await_output() {
     output_.stop_at(Deadline::in(kLastOutput));
     for (;;) {
@@ -413,8 +413,7 @@ class Supervisor {
     }
     const Verdict::Kind verdict = nodes_.verdict().kind;
     const auto has_saved = [](const RankProcess& r) { return r.end.preempted(); };
-    // With per_step, one rank that has saved is enough, because a rank that was just restarted may
-    // have nothing to save.
+    // With per_step, one rank is enough: a rank that was just restarted may have nothing to save.
     const bool saved = options_.per_step ? std::ranges::any_of(ranks_, has_saved)
                                          : std::ranges::all_of(ranks_, has_saved);
     constexpr int kPreempted = static_cast<int>(ExitCode::preempted);
@@ -455,7 +454,7 @@ class Supervisor {
   Nodes& nodes_;
   Rendezvous& rendezvous_;
   const Signals& signals_;
-  Descriptor closed_;  // eventfd: standard output has no reader
+  Descriptor closed_;  // eventfd: the output cannot be written
   Output output_;
   std::string program_;
   std::vector<std::string> inherited_;  // environment variables

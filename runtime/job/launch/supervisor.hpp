@@ -6,10 +6,10 @@
 //        |                                              ^
 //        +---------- a signal to ringrun ---------------+
 //
-// Settling: when one rank dies, its peers fail too, within milliseconds. They get 0.2 s to report
-// why, which distinguishes them from the rank that failed first. Ending: SIGTERM (or the signal
-// that ringrun got) goes to every rank's process group. Killing: SIGKILL. With per_step, a rank
-// that is lost while running is restarted alone, and the phase does not change.
+// Settling: when a rank dies, its peers fail within milliseconds. They get 0.2 s to report why,
+// which distinguishes them from the rank that failed first. Ending: SIGTERM (or the signal that
+// ringrun got) goes to every rank's process group. Killing: SIGKILL. With per_step, a rank that is
+// lost while running is restarted alone, and the phase does not change.
 #pragma once
 
 #include <string>
@@ -22,9 +22,8 @@ namespace ringsmith::launch {
 constexpr std::chrono::milliseconds kDeath{5'000};  // for SIGKILL to take effect
 
 // The signals that ringrun passes on, or that end it. While this object exists they are blocked and
-// read from a descriptor, except those that were ignored when ringrun started. The object is
-// created before the nodes meet, so that the supervisor can tell the other nodes which signal ended
-// ringrun. A signal still pending at its destruction ends ringrun, and the kernel ends its ranks.
+// read from a descriptor, except those that were ignored when ringrun started. A signal that is
+// still pending when this object is destroyed ends ringrun, and the kernel ends its ranks.
 struct Signals {
   Signals();
   ~Signals();
@@ -32,10 +31,9 @@ struct Signals {
   Signals& operator=(const Signals&) = delete;
 
   Descriptor all;     // signalfd
-  Descriptor ending;  // signalfd, polled, not read: a signal that ends ringrun is pending
+  Descriptor ending;  // signalfd, never read; readable: a signal that ends ringrun is pending
 };
 
-// Prints one line on standard error.
 void say(const std::string& text);
 
 struct RoundEnd {

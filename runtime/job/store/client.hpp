@@ -14,8 +14,8 @@ namespace ringsmith::comm {
 // Thrown if no store answers before the deadline.
 class NoStore : public TimeoutError {
  public:
-  // refused: no process listens there; silent: a process accepts the connection but never answers
-  // as a store does; unreachable: the host does not respond.
+  // refused: no process listens there; silent: a process accepts the connection but never answers;
+  // unreachable: the host does not respond.
   enum class How { refused, silent, unreachable };
   NoStore(const std::string& message, How how) : TimeoutError(message), how_(how) {}
   [[nodiscard]] How how() const { return how_; }
@@ -30,13 +30,13 @@ struct StoreClientOptions {
   int hurry = -1;           // a descriptor; once it is readable, calls that wait throw CommError
 };
 
-// One connection to the store. Concurrent calls are serialized.
+// Concurrent calls are serialized.
 class StoreClient : public Store {
  public:
-  // Retries until the deadline, because the server may start later than its clients; after 5 s a
-  // line on standard error says so. Throws MismatchError immediately if the listener is not a store
-  // or refuses the secret, NoStore if there is no answer, and UsageError if the host's name is
-  // unknown.
+  // Retries until the deadline, because the server may start later than its clients. After 5 s,
+  // prints a line to standard error. Throws MismatchError immediately if the listener is not a
+  // store or refuses the secret, NoStore if there is no answer, and UsageError if the host's name
+  // is unknown.
   StoreClient(tcp::Address address, const Secret& secret, Deadline deadline,
               StoreClientOptions options = {});
 
@@ -49,13 +49,12 @@ class StoreClient : public Store {
                                const std::string& desired) override;
   bool remove(const std::string& key) override;
   void leave_will(const std::vector<std::string>& keys, const std::string& value) override;
-  // Asks the coordinator, which runs next to the store. Throws TimeoutError with the coordinator's
-  // message if there can be no further quorum, TimeoutError if no answer arrives in time, and
-  // UsageError if the store has no coordinator.
+  // Asks the coordinator, which runs next to the store. Throws TimeoutError if there can be no
+  // further quorum (with the coordinator's message) or no answer arrives in time, and UsageError if
+  // the store has no coordinator.
   [[nodiscard]] store::QuorumAnswer ask_quorum(const store::QuorumAsk& ask, Milliseconds timeout);
-  // Replaces StoreClientOptions::hurry.
   void hurry_at(int descriptor) { options_.hurry = descriptor; }
-  // From now on, considers the store lost if a reply takes more than the call's own timeout plus
+  // From now on, the store counts as lost if a reply takes longer than the call's own timeout plus
   // `time`.
   void answer_within(Milliseconds time) { to_answer_ = time; }
   [[nodiscard]] std::string name() const override {
@@ -65,7 +64,7 @@ class StoreClient : public Store {
  private:
   // Connects and does the handshake. False, with the reason in `why`, if a retry may succeed.
   [[nodiscard]] bool try_connect(const Secret& secret, Deadline deadline, std::string& why);
-  // Sends the request and waits for the reply: at most `timeout` + to_answer_.
+  // Waits for the reply for at most `timeout` + to_answer_.
   store::Message call(const store::Message& request, Milliseconds timeout = {});
   void send_all(std::string_view bytes, Deadline deadline);
   // Blocks until the socket is ready (events 0: until the deadline). False at the deadline.

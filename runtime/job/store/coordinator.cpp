@@ -60,7 +60,7 @@ void Coordinator::ask(Caller caller, QuorumAsk ask, Clock::time_point now) {
   Worker* worker = find(caller);
   const bool joins = worker == nullptr;
   if (joins) {
-    // Drops a process that is still connected if a new process has taken its rank.
+    // Drops an older process that is still connected with this rank.
     for (auto* workers : {&members_, &joiners_})
       for (Worker& other : *workers)
         if (other.caller != nullptr && other.rank == ask.rank) {
@@ -79,8 +79,7 @@ void Coordinator::ask(Caller caller, QuorumAsk ask, Clock::time_point now) {
   if (ask.vote == Vote::no && worker >= members_.data() &&
       worker < members_.data() + members_.size())
     give_up(*worker, "has abandoned the step");
-  // A joining rank sets no deadline, because it waits for the members' step however long that
-  // takes.
+  // A joining rank sets no deadline: it waits for the members' step, however long that takes.
   if (!due_ && (id_ == 0 || !joins)) due_ = now + options_.patience;
   settle(now);
 }
@@ -186,7 +185,7 @@ void Coordinator::form(bool counts) {
   }
   joiners_.clear();
   // Moves the members without the state to the end. After a failed step, some of them may still be
-  // waiting for it.
+  // waiting for the state.
   std::stable_partition(members_.begin(), members_.end(),
                         [](const Worker& w) { return w.has_state; });
   if (lost || come || (voted && !counts)) ++id_;

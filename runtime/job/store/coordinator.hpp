@@ -7,20 +7,18 @@
 //     rank 2   ask: I am new            --'                   '
 //
 // Each rank asks before each step. The answer arrives when all members of the last quorum have
-// asked or are lost, so that the two decisions together cost one round trip. A step counts if every
-// member votes yes. A member that is lost before its vote counts as a no. The quorum's number
-// increases when its members change or a step has failed; the members then form a new group.
+// asked or are lost, so both decisions cost one round trip. A step counts if every member votes
+// yes; a member that is lost before its vote counts as a no. When the members change or a step has
+// failed, the quorum's number increases, and the members form a new group.
 //
-// Members are ordered by seniority: the first has been a member for the longest time, so it always
-// has the training's state, and the order of all sums follows from the history of the membership.
-// Ranks that join together are ordered by rank. They become members immediately, as the last
-// `joining` ones, and receive the state during their first step. A member that is silent for too
-// long is lost.
+// Members are ordered by seniority, so the first always has the training's state, and the order of
+// all sums follows from the history of the membership. Ranks that join together are ordered by
+// rank. They become members immediately, as the last `joining` members, and receive the state
+// during their first step. A member that is silent for too long counts as lost.
 //
 // The idea comes from torchft's lighthouse (github.com/pytorch/torchft). Here the coordinator runs
-// next to the table of the launcher's store, whose connections also tell which ranks are lost.
-// There is only one coordinator, and the job ends with it. Threads, sockets and the clock are in
-// store/server.hpp.
+// in the server of the launcher's store (server.hpp), whose connections also tell which ranks are
+// lost. There is only one coordinator, and the job ends with it.
 #pragma once
 
 #include <chrono>
@@ -32,11 +30,10 @@
 
 namespace ringsmith::comm::store {
 
-// Environment variable that is set for the ranks of a job with a coordinator.
+// Environment variable, set for the ranks of a job with a coordinator.
 inline constexpr const char* kPerStepVariable = "RINGSMITH_PER_STEP";
 
-// Prefix of the keys that the groups of quorums write into the store. They are removed when the
-// next quorum is formed.
+// Prefix of the keys that the quorums' groups write into the store. The next quorum removes them.
 inline constexpr const char* kQuorumKeys = "quorum/";
 
 enum class Vote : std::uint8_t { none, yes, no };
@@ -81,7 +78,7 @@ class Coordinator {
 
   // Throws UsageError if the rank is outside the world.
   void ask(Caller caller, QuorumAsk ask, Clock::time_point now);
-  // Reports that the connection has ended, for whatever reason. Must be called immediately.
+  // Must be called as soon as the connection has ended.
   void lost(Caller caller, Clock::time_point now);
 
   // The reply to a caller that has asked, returned once. failed: the training cannot continue.
@@ -90,11 +87,11 @@ class Coordinator {
     std::string text;  // QuorumAnswer::encode(), or the reason for the failure
   };
   [[nodiscard]] std::optional<Reply> take_reply(Caller caller, Clock::time_point now);
-  // True if the caller is no longer a member, because it was silent for too long or a new process
-  // has its rank. Its connection must be closed.
+  // True if the caller was silent for too long, or a new process has its rank. Its connection must
+  // be closed.
   [[nodiscard]] bool is_dropped(Caller caller) const;
   // Returns the ranks that were dropped for their silence since the last call. Their processes may
-  // still exist, hanging.
+  // hang.
   [[nodiscard]] std::vector<int> take_silent_ranks() { return std::exchange(silent_ranks_, {}); }
   // Members that have left their quorum since the last call, because they are lost or voted no.
   struct GivenUp {
@@ -110,9 +107,9 @@ class Coordinator {
   // Number of ranks that wait to join; 0 before the first quorum.
   [[nodiscard]] std::size_t joiners() const;
   [[nodiscard]] bool over() const { return over_; }
-  // Returns, by rank, the number of steps that have counted with this rank as a member.
+  // By rank: number of steps that have counted with it as a member.
   [[nodiscard]] const std::vector<std::int64_t>& counted() const { return counted_; }
-  // Returns the reason why the training has failed, or an empty string if it has not.
+  // Returns why the training has failed, or an empty string if it has not.
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
  private:
@@ -136,7 +133,7 @@ class Coordinator {
   [[nodiscard]] std::string name_missing() const;
 
   CoordinatorOptions options_;
-  std::vector<Worker> members_;  // of the last quorum, by seniority; lost ones stay until the next
+  std::vector<Worker> members_;  // of the last quorum, by seniority, with those lost since then
   std::vector<Worker> joiners_;
   std::vector<Caller> dropped_;
   std::vector<int> silent_ranks_;

@@ -1,12 +1,10 @@
 // A way into the store that strangers cannot block, for the processes that its launcher started.
 //
 // The launcher creates a pair of connected sockets, keeps one end for its store, and lets every
-// rank inherit the other end: the door. A process that connects to the store creates its own
-// connected pair and sends one end of it through the door. Any number of programs may use one door,
-// simultaneously or in sequence, because a rank may be a script that runs several programs. Each
-// connection ends with the program that made it, even if the script keeps the door open. The
-// protocol is the same as over TCP, including the proof, but processes that have not inherited the
-// door cannot interfere.
+// rank inherit the other end: the door. A process connects to the store by creating another pair
+// and sending one end of it through the door. Several programs may use one door, because a rank may
+// be a script. The protocol is the same as over TCP, including the proof, but processes that have
+// not inherited the door cannot interfere.
 #pragma once
 
 #include <string>
@@ -27,8 +25,7 @@ struct Door {
 // Returns the value of kDoorVariable: the descriptor and the inode number of the socket.
 [[nodiscard]] std::string describe_door(int outside);
 // Parses the text of describe_door() and returns the descriptor, now close-on-exec. Returns -1 if
-// the text is malformed or the descriptor is not that socket, because a parent process has closed
-// it.
+// the text is malformed or the descriptor is not that socket, e.g. because a parent has closed it.
 [[nodiscard]] int find_door(const char* text);
 
 // Returns a new non-blocking connection whose other end has been sent through the door. It is

@@ -97,8 +97,8 @@ Secret Secret::of_user(bool& made) {
           "HOME is not set: it names the folder of the user's secret");
   const std::string path = std::string(home) + "/" + kSecretOfUser;
   if (access(path.c_str(), F_OK) != 0) {
-    // Writes the file under another name and then links it, because ringruns of other nodes, which
-    // may use the same folder now, must never read an incomplete file.
+    // Writes the file under another name, then links it: ringruns of other nodes may share the
+    // folder and must never read an incomplete file.
     const std::string aside = path + "." + random_name();
     create_file(aside);
     made = link(aside.c_str(), path.c_str()) == 0;

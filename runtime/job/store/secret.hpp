@@ -1,5 +1,5 @@
-// The secret that the processes of one job share and that strangers on the network do not know, and
-// the handshake with which store and clients prove that they know it.
+// The secret that a job's processes share, and the handshake with which store and clients prove
+// that they know it.
 //
 // The secret comes from the environment or from a file that only its owner can read. It is never an
 // argument, because every user of a machine can see the command lines of all others.
@@ -28,22 +28,21 @@ class Secret {
 
   [[nodiscard]] static Secret random();  // 32 bytes from the kernel, in hexadecimal
   // Returns the file's content without trailing white space. Throws UsageError unless it is a
-  // regular file of this user that no other user may read, with a valid secret.
+  // regular file of this user, not accessible to other users, with a valid secret.
   [[nodiscard]] static Secret from_file(const std::string& path);
   // Reads RINGSMITH_SECRET, or the file that RINGSMITH_SECRET_FILE names. Returns nothing if
   // neither is set.
   [[nodiscard]] static std::optional<Secret> from_environment();
-  // Creates a file, mode 0600, with a random secret; it is on the disk when this returns. Throws
-  // UsageError if the file exists or cannot be created; Error, and leaves no file, if it cannot be
-  // written.
+  // Creates a file, mode 0600, with a random secret, and syncs it. Throws UsageError if the file
+  // exists or cannot be created. If it cannot be written, removes it and throws Error.
   static void create_file(const std::string& path);
   // Reads the file .ringsmith-secret in the user's home folder. If it is missing, creates it and
   // sets `made`. All hosts that share the folder use one file. Throws UsageError if there is no
   // home folder, and as from_file() and create_file() do.
   [[nodiscard]] static Secret of_user(bool& made);
-  // Returns a constant. It separates jobs that meet by mistake, but does not keep attackers out.
+  // Returns a constant, which keeps no attacker out.
   [[nodiscard]] static Secret known_to_all();
-  // Derives another secret for one purpose. It reveals nothing about this one.
+  // Derives another secret, which reveals nothing about this one.
   [[nodiscard]] Secret derive(const std::string& purpose) const;
 
   [[nodiscard]] const std::string& bytes() const { return bytes_; }
@@ -60,12 +59,12 @@ namespace ringsmith::comm::store {
 
 // Authentication of the store's connections.
 //
-// Both sides know the job's secret, which never crosses the network. Each side sends 32 random
-// bytes, and proves that it knows the secret by an HMAC-SHA256 (RFC 2104; test vectors in RFC 4231)
-// over the random bytes of both. Both derive a session key from the secret and these bytes. Every
-// frame carries a tag, computed with this key over its direction, sequence number and body, so that
-// altered, repeated, reordered and inserted frames are rejected. Bodies are not encrypted, because
-// the store holds addresses, not data.
+// The secret never crosses the network. Each side sends 32 random bytes, and proves that it knows
+// the secret with an HMAC-SHA256 (RFC 2104; test vectors in RFC 4231) over the random bytes of
+// both. Both derive a session key from the secret and these bytes. Every frame carries a tag,
+// computed with this key over its direction, sequence number and body, so altered, repeated,
+// reordered and inserted frames are rejected. Bodies are not encrypted: the store holds addresses,
+// not data.
 //
 //     store  -> client   "rngstr01" | Ns                     Ns, Nc: 32 random bytes
 //     client -> store    Nc | HMAC(secret, "client" Ns Nc)
@@ -82,7 +81,7 @@ inline constexpr std::size_t kVerdict = 1 + kTag;              // bytes, store t
 [[nodiscard]] bool start_crypto();
 
 [[nodiscard]] std::string hmac_sha256(std::string_view key, std::string_view text);
-// Compares in constant time, so that the time does not reveal where the tags differ.
+// Compares in constant time, which does not reveal where the tags differ.
 [[nodiscard]] bool equal_tags(std::string_view a, std::string_view b);
 
 struct Handshake {
@@ -94,7 +93,6 @@ struct Handshake {
 
 enum class Direction : char { to_store = 'r', to_client = 'a' };
 
-// Makes the frames of one direction.
 class Sealer {
  public:
   Sealer(std::string key, Direction direction) : key_(std::move(key)), direction_(direction) {}
@@ -106,7 +104,6 @@ class Sealer {
   std::uint64_t sequence_ = 0;
 };
 
-// Verifies and unpacks the frames of one direction.
 class Opener {
  public:
   Opener(std::string key, Direction direction) : key_(std::move(key)), direction_(direction) {}

@@ -19,7 +19,7 @@ namespace ringsmith::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kAcceptsAtOnce = 128;                        // then the other connections get a turn
+constexpr int kAcceptsAtOnce = 128;                        // so that other connections get a turn
 constexpr std::size_t kReadAtOnce = std::size_t{1} << 16;  // bytes
 constexpr std::chrono::milliseconds kDrainInterval{2};
 constexpr std::chrono::milliseconds kAcceptPause{50};
@@ -53,7 +53,7 @@ StoreServer::StoreServer(Secret secret, StoreServerOptions options, Descriptor d
       counted_(options_.quorums ? static_cast<std::size_t>(options_.quorums->world) : 0) {
   if (!stop_.valid()) throw_errno("eventfd", errno);
   if (options_.quorums) coordinator_.emplace(*options_.quorums);
-  // Blocks all signals in the new thread, so that the program's own threads handle them.
+  // The new thread inherits the mask, so only the program's own threads handle signals.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -118,7 +118,7 @@ void StoreServer::exchange(ClientConnection& c, short events) {
   }
 }
 
-// Advances every session once and sends its output. True if there was progress.
+// Advances every session once and sends its output. True if there may be more to do.
 bool StoreServer::advance_all() {
   bool progress = false;
   const Clock::time_point now = Clock::now();
@@ -129,7 +129,7 @@ bool StoreServer::advance_all() {
       if (c.standing == Standing::stranger) no_stranger_any_more(c);
       c.standing = Standing::member;
       ++counters_.members;
-      ++counters_.joined;  // last, because a thread that waits for it must find `members` updated
+      ++counters_.joined;  // last: a thread that waits for `joined` must find `members` updated
     }
     std::string& out = c.session.output();
     if (out.empty()) continue;
@@ -144,8 +144,7 @@ bool StoreServer::advance_all() {
   return progress;
 }
 
-// Removes connections that are closed or must be closed. Their wills may end the waits of other
-// sessions.
+// Removes connections that are closed or must be closed. Their wills may end other sessions' waits.
 void StoreServer::sweep() {
   for (auto c = connections_.begin(); c != connections_.end();) {
     if (c->socket.valid() && !c->session.closing()) {
@@ -165,14 +164,14 @@ void StoreServer::sweep() {
   }
 }
 
-// Removes the keys of earlier quorums when there is a new one. The server has not read from the new
-// members since it announced the quorum to them, so none of these keys is theirs.
+// A new quorum removes the keys of earlier quorums. None of these keys is the new quorum's: the
+// server has not read from its members since it announced the quorum.
 void StoreServer::look_at_quorum() {
   if (!coordinator_) return;
   if (coordinator_->quorum() != counters_.quorum) table_.remove_all(store::kQuorumKeys);
   counters_.quorum = coordinator_->quorum();
-  // Writes the loss for every round of the group's meeting. Otherwise members that are forming the
-  // group would wait for the lost member until their deadline.
+  // If a member has left the quorum, makes the exchanges of the quorum's group fail. Otherwise
+  // members that are still forming the group would wait for that member until their deadline.
   for (const auto& member : coordinator_->take_given_up()) {
     if (member.quorum != coordinator_->quorum()) continue;
     const std::string prefix = store::kQuorumKeys + std::to_string(member.quorum);
@@ -247,8 +246,8 @@ void StoreServer::accept_all() {
     if (!socket.valid()) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      // Descriptors or memory are exhausted. Make room; if that is impossible, leave the rest in
-      // the kernel's queue for a short time.
+      // Descriptors or memory are exhausted. If no room can be made, leaves the rest in the
+      // kernel's queue for a while.
       if (drop_a_stranger()) continue;
       accept_again_ = Clock::now() + kAcceptPause;
       return;

@@ -1,12 +1,10 @@
 // The store's server: one thread that owns the table and all connections.
 //
-// Any host may connect to its port. Strangers (connections without proof) get little time for the
-// proof and little memory. When there are too many, the server drops the oldest one from the
-// address that has the most. Therefore clients that know the secret get through from any other
-// address, and also from that address if they send the proof before too many others have connected.
-// Connections through the door (door.hpp) are never dropped in favour of others. The interface must
-// be chosen explicitly, so that the store never listens on all interfaces by accident. Port 0 takes
-// a free port, so that two jobs never race for one.
+// Any host may connect to its port. Strangers, i.e. connections without proof, get little time and
+// memory. When there are too many, the server drops the oldest one from the address that has the
+// most. So clients that know the secret get through from any other address, and from that address
+// if they send the proof before too many others have connected. Connections through the door
+// (door.hpp) are never dropped in favour of others.
 #pragma once
 
 #include <array>
@@ -60,15 +58,13 @@ class StoreServer {
     std::atomic<bool> failed{false};          // no further step can count
   };
   [[nodiscard]] const Counters& counters() const { return counters_; }
-  // If there is a coordinator, returns the number of steps that have counted with this rank as a
-  // member.
+  // Number of steps that have counted with this rank as a member. Requires a coordinator.
   [[nodiscard]] std::int64_t counted(int rank) const {
     return counted_[static_cast<std::size_t>(rank)].load();
   }
 
  private:
-  // An IPv4 address, or the /64 network of an IPv6 address, because one host may have all 2^64
-  // addresses in it.
+  // An IPv4 address, or the /64 network of an IPv6 address: one host may own all of it.
   using Origin = std::array<unsigned char, 8>;
   enum class Standing { by_door, stranger, member };
   struct ClientConnection {
@@ -100,8 +96,7 @@ class StoreServer {
   std::map<Origin, std::size_t> strangers_from_;
   Counters counters_;
   std::vector<std::atomic<std::int64_t>> counted_;  // by rank
-  Deadline::Clock::time_point accept_again_{};      // when to accept again after descriptors ran
-                                                    // out
+  Deadline::Clock::time_point accept_again_{};      // a pause if descriptors ran out
   std::thread thread_;
 };
 

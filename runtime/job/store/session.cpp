@@ -148,8 +148,7 @@ bool Session::advance(Clock::time_point now) {
     if (!well_formed(request)) throw CommError("a request to the store is malformed");
     answer(request, now);
   } catch (const CommError&) {
-    // The connection must be closed, because a StoreClient never sends such a frame, and because
-    // the start of the next frame is unknown.
+    // A StoreClient never sends such a frame, and the start of the next frame is unknown.
     input_.clear();
     closing_ = true;
   }
@@ -166,8 +165,7 @@ void Session::judge_proof() {
     opener_.emplace(key, Direction::to_store);
     sealer_.emplace(key, Direction::to_client);
   } else {
-    output_ += std::string(kVerdict, '\0');  // a client without a valid proof gets no proof in
-                                             // return
+    output_ += std::string(kVerdict, '\0');  // a client without proof gets none in return
     closing_ = true;
   }
 }

@@ -6,9 +6,8 @@
 //        v                                     v
 //     closing                               closing
 //
-// A stranger's bytes are only compared with the right proof; at most kProof of them are kept. A
-// member's input is limited to one frame and its output to one reply, because the next request is
-// handled only after the reply to the last one has been sent.
+// At most kProof bytes of a stranger are kept. A member's input is limited to one frame and its
+// output to one reply: its next request is handled after that reply has been sent.
 #pragma once
 
 #include <chrono>
@@ -29,11 +28,11 @@ struct TableLimits {
   std::size_t bytes = std::size_t{64} << 20;  // of keys and values together
 };
 
-// The table of the store: texts by key, with limits on their number and size. It has no threads,
-// sockets or clock; sessions that wait for keys check again after each change.
+// The table of the store: texts by key, with limits on their number and size. Sessions that wait
+// for keys check again after each change.
 //
-// store.hpp specifies the operations and their errors. They also throw UsageError if a key is empty
-// or longer than kMostKey, if a value is longer than kMostValue, and if the table is full.
+// store.hpp specifies the operations. Those that write also throw UsageError if a key is empty or
+// longer than kMostKey, a value is longer than kMostValue, or the table is full.
 class KeyTable {
  public:
   explicit KeyTable(TableLimits limits = {}) : limits_(limits) {}
@@ -63,15 +62,14 @@ class Session {
   Session(KeyTable& table, const Secret& secret, Clock::time_point now,
           std::chrono::milliseconds handshake, Coordinator* coordinator = nullptr);
 
-  // Returns the number of bytes that receive() accepts now. If it is 0, the bytes must stay in the
-  // socket.
+  // Number of bytes that receive() accepts now. If it is 0, the bytes must stay in the socket.
   [[nodiscard]] std::size_t room() const;
   void receive(std::string_view bytes);
-  // Performs at most one action and returns true if there was one. Call it for all sessions of the
-  // table until all return false, because one may wait for a key that another has just written.
+  // Performs at most one action; true if there was one. Call it for all sessions of the table until
+  // all return false, because one may wait for a key that another has just written.
   bool advance(Clock::time_point now);
 
-  // Returns the bytes to send. The caller erases the sent bytes from the front.
+  // The bytes to send. The caller erases sent bytes from the front.
   [[nodiscard]] std::string& output() { return output_; }
   [[nodiscard]] bool member() const { return member_; }
   // True if the connection must be closed after an attempt to send output().

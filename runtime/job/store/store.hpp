@@ -1,7 +1,6 @@
 // The store: a small table of texts that all processes of a job can read, write and wait for.
 //
-// Ranks use it before they can talk to each other: each stores its address and reads the addresses
-// of the others. It is not meant for large values or frequent use.
+// Ranks use it to exchange their addresses. It is not meant for large values or frequent use.
 #pragma once
 
 #include <chrono>
@@ -31,16 +30,15 @@ class Store {
   [[nodiscard]] virtual std::vector<std::string> wait(const std::vector<std::string>& keys,
                                                       Milliseconds timeout) = 0;
   // Writes `desired` if the key holds `expected`, where a missing key holds "". Returns the value
-  // afterwards. If all callers expect "", this is the first caller's text for every caller.
+  // afterwards. If all callers expect "", all get the first caller's text.
   virtual std::string compare_and_swap(const std::string& key, const std::string& expected,
                                        const std::string& desired) = 0;
   virtual bool remove(const std::string& key) = 0;  // true if it existed
   // Sets this client's will: when its connection ends, for whatever reason, the store writes
-  // `value` under the first of the keys that is missing. This tells other processes that the client
-  // has ended. Replaces an earlier will.
+  // `value` under the first of the keys that is missing. Replaces an earlier will.
   virtual void leave_will(const std::vector<std::string>& keys, const std::string& value) = 0;
 
-  // Returns a name for messages, e.g. "the store at 10.0.0.1:29500".
+  // For messages, e.g. "the store at 10.0.0.1:29500".
   [[nodiscard]] virtual std::string name() const = 0;
 };
 
@@ -48,8 +46,7 @@ class Store {
 
 namespace ringsmith::comm::store {
 
-// The protocol between a store and its clients. Requests and replies have the same form, so that
-// there is only one small decoder:
+// The protocol between a store and its clients. Requests and replies have the same form:
 //
 //     u8 kind | i64 number | u32 texts | for each text: u32 length, bytes          little endian
 //

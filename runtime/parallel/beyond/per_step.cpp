@@ -30,7 +30,7 @@ constexpr int kMostFailures = 3;  // in a row, without a lost rank
 constexpr milliseconds kAnswer{
     3'600'000};  // the coordinator has its own deadlines, and a step may be long
 constexpr const char* kSettings = "per_step/settings";  // written by the first rank to arrive
-constexpr const char* kBegin = "per_step/begin";        // the same, for the initial state
+constexpr const char* kBegin = "per_step/begin";        // likewise, for the initial state
 constexpr milliseconds kAtOnce{0};
 constexpr const char* kModel = "model";
 constexpr const char* kOptimizer = "optimizer";
@@ -41,8 +41,8 @@ std::string list_of(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
-// Returns the error text of a quorum's group, with the job's rank numbers instead of positions in
-// the quorum. Positions in a smaller group, which the text names, are translated first.
+// In an error text of the quorum's group, replaces positions in the quorum with the job's rank
+// numbers. If the text names a smaller group, its numbers are positions within that group.
 std::string in_job_numbers(std::string text, std::vector<int> ranks) {
   static const std::regex part(R"(in the group of ranks (\d+(?:, \d+)*))");
   static const std::regex one(R"(\b(rank|peer) (\d{1,6})\b)");
@@ -67,7 +67,6 @@ std::string in_job_numbers(std::string text, std::vector<int> ranks) {
   return out.append(rest, text.cend());
 }
 
-// Bootstrap of a quorum, whose members exchange their addresses through the store.
 class QuorumBootstrap : public comm::Bootstrap {
  public:
   QuorumBootstrap(const std::shared_ptr<comm::Store>& store, const QuorumAnswer& quorum, int place,
@@ -155,8 +154,7 @@ std::optional<Turn> PerStepTraining::try_gradients(const Gradients& gradients) {
     if (joined) state = transfers_.take();
   };
   if (!attempt(body, false)) {
-    // Restores the buffers, because the forward of the failed step has already updated the running
-    // statistics.
+    // Restores the running statistics, which the forward of the failed step has updated.
     const std::vector<Tensor> now = model_.buffers();
     for (std::size_t b = 0; b < now.size(); ++b) now[b].copy_(buffers[b]);
     return std::nullopt;
@@ -196,14 +194,14 @@ void PerStepTraining::finish(const std::function<void(comm::ProcessGroup&)>& bod
   leave(false);
 }
 
-// Tries a collective body once. Returns true if the coordinator counts the try.
+// Tries a collective body once. True if the coordinator counts the try.
 bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
   const std::vector<int> ranks = quorum_.ranks;
   Vote vote = Vote::yes;
   failure_.clear();
   try {
     meet();
-    if (stop_asked_ && !last) return false;  // the others were finishing when this rank arrived
+    if (stop_asked_ && !last) return false;  // the other ranks were finishing when this one arrived
     body();
     at(PerStepMoment::voting);
   } catch (const CommError& e) {
@@ -228,12 +226,13 @@ bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
 }
 
 // Compares `mine` with the first rank's text through the store. Runs before this rank is in a
-// group, so that a refused rank does not disturb the ranks that train.
+// group, so that a refused rank does not disturb the other ranks.
 void PerStepTraining::compare(const char* key, const comm::Settings& mine) const {
   const std::string text = comm::join_records({std::to_string(rank_), comm::to_text(mine)});
   const auto first = comm::split_records(store_->compare_and_swap(key, "", text));
   int other = std::stoi(first.at(0));
-  // An earlier process of this rank wrote the text. All ranks that arrived later have the same.
+  // An earlier process of this rank wrote the text. The message names another rank: every rank that
+  // was accepted after that process has the same text.
   if (other == rank_) other = rank_ == 0 ? 1 : 0;
   comm::require_equal({{other, comm::parse_settings(first.at(1))}, {rank_, mine}});
 }
@@ -267,7 +266,6 @@ void PerStepTraining::ask(Vote vote, bool last) {
   place_ = static_cast<int>(mine - quorum_.ranks.begin());
 }
 
-// Creates the group of the quorum, and DDP on it.
 void PerStepTraining::meet() {
   if (group_ && met_ == quorum_.id) return;
   leave(false);
@@ -278,9 +276,9 @@ void PerStepTraining::meet() {
       std::make_shared<QuorumBootstrap>(store_, quorum_, place_, options_.group.timeout),
       options_.group);
   DdpOptions ddp = options_.ddp;
-  ddp.init_sync = quorum_.step == 0;  // later ranks have equal state, or wait for it
+  ddp.init_sync = quorum_.step == 0;  // after step 0, ranks have equal state or receive it
   ddp_ = std::make_unique<DistributedDataParallel>(model_, group_, ddp);
-  // The group's rank 0 sends the values that a rank that has just arrived does not know.
+  // The group's rank 0 sends the order and the stop flag, which a new rank does not know.
   constexpr std::int32_t kNotKnown = -1;  // before the first update
   std::vector<std::int32_t> known(order_.begin(), order_.end());
   known.resize(trained_parameters().size(), kNotKnown);
@@ -334,7 +332,6 @@ void PerStepTraining::load(const Snapshot& state) {
   if (options_.load) options_.load(state.values);
 }
 
-// Joins the other ranks' collectives with zeros. Called on a rank that has no gradients yet.
 void PerStepTraining::add_zeros() {
   const std::vector<Tensor> parameters = ddp_->forward([&] { return trained_parameters(); });
   std::vector<Tensor> zeros;
@@ -366,8 +363,7 @@ void PerStepTraining::exchange_losses(double loss) {
   new_loss_ /= contributors();
 }
 
-// Leaves the group. failed: other ranks may still be in a collective, so the group is aborted
-// first.
+// failed: other ranks may still be in a collective, so the group is aborted first.
 void PerStepTraining::leave(bool failed) {
   if (failed && group_) try {
       group_->abort();

@@ -21,33 +21,31 @@
 //   training.finish([&](comm::ProcessGroup& group) { ... });
 //
 // - Before each step all ranks ask the coordinator (runtime/job/store/coordinator.hpp) which ranks
-//   are present. While the answer is the same they keep their group; otherwise they create a new
-//   group, and DDP's buckets on it, in the known order. No process restarts, and no parameters are
-//   sent, because all ranks that are left have the same ones.
-// - When a collective fails, the rank aborts the group, so that its peers learn of it within
-//   milliseconds, and votes that the step does not count. The ranks that are still present then
-//   repeat the step: gradients are averaged over them and samples are distributed among them.
+//   are present. As long as the answer stays the same, they keep their group. Otherwise they create
+//   a new group, and DDP's buckets on it. No process restarts, and the remaining ranks exchange no
+//   parameters, because theirs are equal.
+// - When a collective fails, the rank aborts the group, so that its peers fail within milliseconds,
+//   and votes that the step does not count. The ranks that are still present repeat the step, and
+//   share its samples among them.
 // - The optimizer steps only if the step counts, on all ranks or on none. With a GradScaler, a step
-//   whose gradients are infinite or NaN counts, but all ranks skip its update: they inspect the
-//   same reduced gradients, including a rank that joins in this step.
+//   with infinite or NaN gradients counts, but all ranks skip its update.
 // - A rank that joins is a member of its first step and adds zeros to the gradients, which are
-//   averaged over the other ranks. Meanwhile one of them sends it the state from the beginning of
-//   the step, over a separate connection, on a thread that runs concurrently with forward and
-//   backward. If the step counts, the new rank applies the same update to that state and is then
-//   equal to the others.
+//   averaged over the ranks that have the state. During the step, one of these ranks sends it the
+//   state from the beginning of the step, over a separate connection and from a separate thread. If
+//   the step counts, the new rank applies the same update to that state, and its replica equals the
+//   others.
 //
-// Bits. Every sum depends on the members and their order, and the order depends on the history of
-// which ranks were present in which step (seniority). With the same history, a training run
-// reproduces the same bits; without a failure, these equal DistributedDataParallel's.
+// Bits. Every sum depends on the members and their order, and the order depends on which ranks were
+// present in which step (seniority). With the same history, a training run reproduces the same
+// bits; without a failure, these equal DistributedDataParallel's.
 //
-// A failure costs the current step, on all ranks. A step waits for a joining rank's state: if
-// sending it takes longer than a step, all ranks wait. The training ends if no rank with the state
-// is left, if too few ranks are present for too long, or if the launcher ends. As a precaution, the
-// first rank can save the common state between two steps; in a later job all ranks begin with it
-// (PerStepOptions::begin). If the first rank is lost, another takes its place.
+// A failure costs the current step, on all ranks. If sending the state to a joining rank takes
+// longer than the step, all ranks wait. The run ends if no rank with the state is left, if too few
+// ranks are present for too long, or if the launcher ends. The first rank may save the state
+// between two steps, for a later job (PerStepOptions::begin).
 //
-// Stopping. Once the step has counted, all ranks know of a signal to any rank
-// (PerStepOptions::stop): stop_asked() is true. Each then calls finish() with a body that saves.
+// Stopping. A signal to any rank (PerStepOptions::stop) makes stop_asked() true on all ranks once
+// the step has counted. After that, each rank calls finish() with a body that saves the state.
 //
 // The idea is torchft's (github.com/pytorch/torchft): quorum, vote, zeros from ranks that recover.
 #pragma once
@@ -81,28 +79,27 @@ struct Turn {
 enum class PerStepMoment : std::uint8_t { meeting, sending, receiving, voting, counted };
 
 struct PerStepOptions {
-  // The start of a training run that continues an earlier one, whose state model and optimizer
-  // hold.
+  // The start of a training run whose model and optimizer already hold the state of an earlier one.
   struct Begin {
-    std::int64_t step = 0, updates = 0;  // done before
+    std::int64_t step = 0, updates = 0;  // made before this run
     std::vector<int> ready_order = {};   // PerStepTraining::ready_order() at that time
-    // Identifies the state by name and contents, for comparison among the ranks.
+    // Identifies the state by name and contents; the ranks compare this text.
     std::string from;
   };
-  // Options of every quorum's group. Every rank that arrives compares its settings, and the model's
-  // names, shapes and dtypes, with the first rank's.
+  // Options of every quorum's group. Each rank that arrives compares GroupOptions::settings, and
+  // the model's names, shapes and dtypes, with those of the first rank.
   comm::GroupOptions group;
   DdpOptions ddp;
-  // Scales the losses, if set; must outlive the training. It needs no any_rank.
+  // Scales the losses, if set; must outlive the training object. It needs no any_rank.
   GradScaler* scaler = nullptr;
-  // State beyond parameters, buffers and the states of optimizer and scaler: save() runs on a rank
-  // that has the state, load() on a rank that joins, before the update of its first step.
+  // State beyond parameters, buffers and the states of optimizer and scaler. save() runs on a rank
+  // that has the state; load() runs on a rank that joins, before the update of its first step.
   std::function<Metadata()> save = {};
   std::function<void(const Metadata&)> load = {};
-  // Called once, after the first quorum has formed, on each rank that begins the training, but not
-  // on a rank that joins later. Empty: the training begins at step 0.
+  // Called once, after the first quorum, on each rank that begins the training run, but not on
+  // ranks that join later. Empty: the run begins at step 0.
   std::function<Begin(bool is_first)> begin = {};
-  const StopRequest* stop = nullptr;           // of this process; must outlive the training
+  const StopRequest* stop = nullptr;           // of this process; must outlive the training object
   std::function<void(PerStepMoment)> at = {};  // for tests
 };
 
@@ -115,9 +112,9 @@ class PerStepTraining {
  public:
   // Blocks until the first quorum. rank: this process's number in the job. The model must have the
   // same values on all ranks that start together. Model and optimizer must outlive this object.
-  // Throws UsageError for DDP's static_graph and ignored (a rank that joins has all gradients and
-  // needs all of the state), and for the first difference between this rank's settings or initial
-  // state and the first rank's.
+  // Throws UsageError if DDP's static_graph or ignored is set (a rank that joins has all gradients
+  // and needs all of the state), or if this rank's settings or initial state differ from the first
+  // rank's.
   PerStepTraining(Module& model, Optimizer& optimizer, std::shared_ptr<comm::StoreClient> store,
                   int rank, PerStepOptions options);
   ~PerStepTraining();
@@ -125,45 +122,42 @@ class PerStepTraining {
   PerStepTraining& operator=(const PerStepTraining&) = delete;
 
   // Forward and backward: computes the gradients of this rank's loss, a mean over its samples, and
-  // returns that loss. All but the last of several backwards must be under no_sync(); with a
-  // scaler, all losses must be scaled. Not called on a rank that joins. The function may throw the
-  // errors of collectives, and may be called again for the same step.
+  // returns that loss. All but the last of several backward passes must be under no_sync(). With a
+  // scaler, all losses must be scaled. Not called on a rank that joins. May throw, and may be
+  // called again for the same step.
   using Gradients = std::function<double(DistributedDataParallel&, const Turn&)>;
-  // Tries one step up to the ranks' mean gradients. Returns its turn if it counts: the caller then
-  // updates the parameters and calls update_done(). The turn's rank is -1 on a rank that has joined
-  // in this step. Throws Error with the cause if a step fails three times although no rank is lost,
-  // TimeoutError with the coordinator's message if there will be no further quorum, and CommError
-  // if the coordinator has dropped this rank or is lost. Returns nothing, without trying, if
-  // stop_asked().
+  // Tries one step up to the ranks' mean gradients. If the step counts, returns its turn, whose
+  // rank is -1 on a rank that has joined in this step. The caller must update the parameters and
+  // call update_done(). Throws Error with the cause if a step fails three times although no rank is
+  // lost, TimeoutError with the coordinator's message if there will be no further quorum, and
+  // CommError if the coordinator has dropped this rank or is lost. Returns nothing if the step does
+  // not count, or if stop_asked(), without calling `gradients`.
   [[nodiscard]] std::optional<Turn> try_gradients(const Gradients& gradients);
   void update_done(bool made);  // made: false if the GradScaler skipped the update
-  // Both, and the update between them; true if the step counts. before_update is called when the
-  // gradients have been unscaled.
+  // Calls before_update after the gradients have been unscaled. Returns true if the step counts.
   using Update = std::function<void(const Turn&)>;
   bool try_step(const Gradients& gradients, const Update& before_update);
 
-  // Call after the last step. Runs body on all ranks that are present, and again if a rank is lost
-  // meanwhile. When it returns, the training is over for all ranks, including any that arrive
-  // later.
+  // Call it after the last step. Runs body on all ranks that are present, and again if a rank is
+  // lost while body runs. When finish() returns, the run is over, also for ranks that arrive later.
   void finish(const std::function<void(comm::ProcessGroup&)>& body);
 
-  // Steps that have counted, including those before begin().
+  // Number of steps that have counted, including Begin::step.
   [[nodiscard]] std::int64_t step() const { return first_ + quorum_.step; }
-  // Updates that were made, not counting skipped ones; learning-rate schedules use this number.
+  // Number of these steps whose update was not skipped. Learning-rate schedules use this number.
   [[nodiscard]] std::int64_t updates() const { return updates_; }
-  // True if the training ended before this process could join it.
+  // True if the run ended before this process could join it.
   [[nodiscard]] bool over() const { return quorum_.over; }
-  // quorum() returns the next step's quorum; last_failure() returns why the last try failed, or ""
-  // if it counted.
+  // The next step's quorum, and why the last try failed ("" if it counted).
   [[nodiscard]] const comm::store::QuorumAnswer& quorum() const { return quorum_; }
   [[nodiscard]] const std::string& last_failure() const { return failure_; }
   [[nodiscard]] bool joins() const { return place_ >= contributors(); }  // in the next step
   [[nodiscard]] bool is_first() const { return place_ == 0; }            // this rank acts for all
-  // Returns the mean loss of the last step that counted, over the ranks whose gradients counted.
+  // Mean loss over the ranks whose gradients counted in the last counted step.
   [[nodiscard]] double loss() const { return loss_; }
-  // Returns the order of DDP's gradients, for Begin; empty before the first update.
+  // The order of DDP's gradients, for Begin; empty before the first update.
   [[nodiscard]] const std::vector<int>& ready_order() const { return order_; }
-  // True if a rank was asked to stop; the same on all ranks after each step. Call finish() then.
+  // True if any rank was asked to stop. The same on all ranks after each step that counts.
   [[nodiscard]] bool stop_asked() const { return stop_asked_; }
 
  private:
@@ -200,7 +194,7 @@ class PerStepTraining {
   std::shared_ptr<comm::ProcessGroup> group_;
   std::unique_ptr<DistributedDataParallel> ddp_;
   StateTransfers transfers_;
-  std::int64_t first_ = 0;  // steps before this training: the coordinator counts from 0
+  std::int64_t first_ = 0;  // steps before this run: the coordinator counts from 0
   std::int64_t updates_ = 0;
   double loss_ = 0, new_loss_ = 0;
   std::string failure_;

@@ -6,10 +6,10 @@
 //   parameters equal           | drift    drift    average  drift    drift    average
 //                                         <----- period ----->
 //
-// Between two averages, nothing of the model is sent. The cost is that the result differs from
-// data-parallel training, and that the optimizers' states are never averaged. Lin, Stich, Patel,
-// Jaggi, "Don't use large mini-batches, use local SGD", ICLR 2020. The counterparts in PyTorch are
-// post_localSGD_hook and PeriodicModelAverager.
+// Nothing of the model is sent between two averages. The cost: the result differs from
+// data-parallel training, and the optimizers' states are never averaged. Lin, Stich, Patel, Jaggi,
+// "Don't use large mini-batches, use local SGD", ICLR 2020. In PyTorch: post_localSGD_hook and
+// PeriodicModelAverager.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@
 
 namespace ringsmith {
 
-// Returns a hook that calls allreduce_hook(group) for the first `start` backward passes, and then
-// allreduce_hook(subgroup). Without a subgroup each rank then keeps its own gradients. Throws
-// UsageError if start is negative.
+// Returns a hook that calls allreduce_hook(group) in the first `start` backward passes. In later
+// passes it calls allreduce_hook(subgroup) or, without a subgroup, leaves each rank its own
+// gradients. Throws UsageError if start is negative.
 [[nodiscard]] CommHook post_local_sgd_hook(std::shared_ptr<comm::ProcessGroup> group,
                                            std::int64_t start,
                                            std::shared_ptr<comm::ProcessGroup> subgroup = nullptr);
@@ -35,9 +35,9 @@ class PeriodicModelAverager {
                         std::int64_t warmup_steps = 0);
 
   // Call it after each optimizer step; collective when it averages. The parameters must be the
-  // same, in the same order, on every rank, and of one dtype and device (UsageError). A step that
-  // GradScaler has skipped is not counted: pass any_rank(group) to the scaler, so that all ranks
-  // skip the same steps.
+  // same, in the same order, on every rank, and of one dtype and device (UsageError). Skipped steps
+  // (GradScaler) are not counted: pass any_rank(group) to the scaler, so that all ranks skip the
+  // same steps.
   void average_parameters(const std::vector<Tensor>& parameters);
 
  private:

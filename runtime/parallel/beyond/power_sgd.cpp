@@ -12,7 +12,7 @@ namespace ringsmith {
 
 namespace {
 
-// Applies Gram-Schmidt to the columns of m, in place. A zero column stays zero.
+// Orthonormalises the columns of m in place (Gram-Schmidt). A zero column stays zero.
 void orthogonalise(const Tensor& m, double epsilon) {
   constexpr double kNotZero = std::numeric_limits<float>::min();
   const std::int64_t columns = m.size(1);
@@ -26,7 +26,7 @@ void orthogonalise(const Tensor& m, double epsilon) {
   }
 }
 
-// Computes numpy.random.RandomState.randint(10^9), by which PyTorch chooses the seed of each Q.
+// numpy.random.RandomState.randint(10^9), which gives PyTorch the seed of each Q.
 std::uint64_t next_seed(Generator& g) {
   constexpr std::uint32_t kBelow = 1'000'000'000, kMask = (1U << 30) - 1;
   std::uint32_t seed = kBelow;
@@ -34,7 +34,6 @@ std::uint64_t next_seed(Generator& g) {
   return seed;
 }
 
-// Returns the next part of a flat tensor, viewed with these sizes, and advances `place`.
 Tensor take(const Tensor& flat, std::int64_t& place, const Shape& sizes) {
   const std::int64_t begin = place;
   place += numel_of(sizes);
@@ -43,7 +42,6 @@ Tensor take(const Tensor& flat, std::int64_t& place, const Shape& sizes) {
 
 }  // namespace
 
-// The state of one bucket's exchange.
 struct PowerSgdState::ExchangeState {
   struct Factors {
     Tensor matrix;  // (n, m), a view of the bucket
@@ -158,7 +156,7 @@ std::shared_ptr<PowerSgdState::ExchangeState> PowerSgdState::prepare(const GradB
   return state;
 }
 
-// Draws the random factors on the host, so that a seed gives the same numbers everywhere.
+// Draws on the host, so that a seed gives the same numbers on every device.
 void PowerSgdState::draw(const ExchangeState& state) {
   Generator g(next_seed(now_.seeds));
   for (const ExchangeState::Factors& f : state.factors) f.q.copy_(randn(f.q.sizes(), g));

@@ -9,16 +9,15 @@
 //   all ranks   Q = mean of Q
 //   each rank   error = M - P Q^T;  M = P Q^T    the same on every rank
 //
-// One iteration of the power method per training step: Q turns towards the largest singular vectors
+// One iteration of the power method per training step: Q converges to the largest singular vectors
 // of the mean gradient. Vogels, Karimireddy, Jaggi, "PowerSGD: practical low-rank gradient
 // compression for distributed optimization", NeurIPS 2019. Rules, defaults and random numbers match
 // PyTorch's powerSGD_hook; the order of the sums differs, so results agree up to rounding.
 //
-// An infinity would remain in the error and in Q forever. Therefore the hook keeps the state from
-// before the last backward (another copy of the error and of Q), and restores it bit for bit if the
-// step is skipped. Errors contain scaled gradients, so when GradScaler changes its scale, they are
-// multiplied by new / old. PyTorch's hook does not do this: k overflows in a row make its errors
-// 2^k times too large.
+// An infinity would remain in the error and in Q forever. Therefore the hook keeps a copy of the
+// error and of Q from before the last backward, and restores both if the step is skipped. Errors
+// contain scaled gradients, so they are multiplied by new scale / old scale when GradScaler changes
+// its scale. In PyTorch's hook, k overflows in a row leave errors 2^k times too large.
 #pragma once
 
 #include <cstdint>
@@ -33,11 +32,11 @@ namespace ringsmith {
 
 struct PowerSgdOptions {
   int matrix_approximation_rank = 1;  // r
-  // Number of first backward passes that all-reduce as allreduce_hook does. At least 2 with error
+  // Number of backward passes at the beginning that use allreduce_hook. At least 2 with error
   // feedback or warm start (UsageError), because DDP rebuilds its buckets after the first pass.
   std::int64_t start_powersgd_iter = 1000;
-  // A parameter is compressed if that makes it smaller by more than this factor. Its first
-  // dimension is n, the product of the others is m; vectors are never compressed.
+  // A gradient is compressed if (n + m) r times this rate is less than n m. n: its first dimension;
+  // m: the product of its other dimensions; r: matrix_approximation_rank, but at most n and m.
   double min_compression_rate = 2;
   bool use_error_feedback = true;
   bool warm_start = true;
@@ -59,7 +58,7 @@ class PowerSgdState {
     double loss_scale = 0;             // of the errors; 0: no scaler
     Generator seeds;
     std::int64_t iteration = 0;  // number of backward passes
-    // Elements of all gradients since compression began, and elements sent instead.
+    // Elements of all gradients since compression began, and elements sent in their place.
     std::int64_t before = 0, after = 0;
   };
   [[nodiscard]] const Memory& memory() const { return now_; }

@@ -1,12 +1,10 @@
-// Sends the state of a training run from a rank that has it to a rank that joins, while both run
-// the step.
+// Sends the state of a training run to a rank that joins, while both ranks run the step.
 //
 //   sender    copy |forward, backward ........| vote
 //                  '--thread--> bytes -------.
 //   receiver        thread receives them ----'-| vote
 //
-// Each pair has its own group, so that the step's collectives never wait for these bytes. The bytes
-// take the same route: shared memory within a host, TCP between hosts.
+// Each pair has its own group, so that the step's collectives never wait for these bytes.
 #pragma once
 
 #include <exception>
@@ -20,8 +18,8 @@
 
 namespace ringsmith {
 
-// Convert a snapshot to bytes and back. The bytes are the length of a JSON text, the text (step,
-// values, names, dtypes and sizes), and the tensors. unpack() returns tensors on the CPU and throws
+// Convert a snapshot to bytes and back. The bytes: the length of a JSON text, the text (step,
+// values, names, dtypes, sizes), then the tensors. unpack() returns tensors on the CPU and throws
 // CommError if the bytes are malformed.
 [[nodiscard]] std::vector<std::byte> pack(const Snapshot& snapshot);
 [[nodiscard]] Snapshot unpack(std::span<const std::byte> bytes);
@@ -33,15 +31,15 @@ class StateTransfers {
   StateTransfers(const StateTransfers&) = delete;
   StateTransfers& operator=(const StateTransfers&) = delete;
 
-  // pair: a group of two ranks; rank 0 sends to rank 1. Both functions return immediately.
+  // pair: a group of two ranks; rank 0 sends to rank 1. send() and receive() return immediately.
   void send(std::shared_ptr<comm::ProcessGroup> pair,
             std::shared_ptr<const std::vector<std::byte>> bytes);
   void receive(std::shared_ptr<comm::ProcessGroup> pair);
 
-  // Blocks until the state is received, and returns it; throws the transfer's error.
+  // Blocks until the state has been received and returns it, or throws the transfer's error.
   [[nodiscard]] Snapshot take();
-  void abort();      // aborts running transfers; then joins the threads
-  void wait_sent();  // blocks until the receivers have received everything or have failed
+  void abort();      // aborts running transfers and joins the threads
+  void wait_sent();  // blocks until all transfers have completed or failed
 
  private:
   struct RunningTransfer {

@@ -29,13 +29,12 @@ BatchNormShape shape_of(const Tensor& x, const Tensor& weight, const Tensor& bia
   return {x.size(0), x.size(1), x.dim() == 4 ? x.size(2) * x.size(3) : 1};
 }
 
-// The statistics over all ranks' batches.
 struct Statistics {
   double count = 0;
   std::vector<double> mean, squares;  // by channel; sum of the squared deviations from the mean
 };
 
-// Collective. mean and squares describe this rank's batch; ignored if count is 0.
+// Collective. mean and squares describe this rank's batch, and are ignored if count is 0.
 Statistics gather(comm::ProcessGroup& group, double count, const std::vector<double>& mean,
                   const std::vector<double>& squares) {
   const std::size_t channels = mean.size();
@@ -66,15 +65,14 @@ Tensor tensor_like(const Tensor& like, const std::vector<double>& values) {
   return from_vector(values).to(like.dtype()).to(like.device());
 }
 
-// Collective. Returns the sum over the ranks, computed in f64.
+// Collective. Sums in f64.
 Tensor summed(comm::ProcessGroup& group, const Tensor& t) {
   std::vector<double> values = doubles(t);
   group.all_reduce(std::span<double>(values));
   return from_vector(values);
 }
 
-// Returns the gradients. dx = inv_std weight (dy - sum / N - xhat dot / N) with the sums over all
-// ranks.
+// dx = inv_std weight (dy - sum / N - xhat dot / N), with the sums over all ranks.
 std::vector<Tensor> backward(comm::ProcessGroup& group, const BatchNormShape& s, double count,
                              const Saved& saved, const Tensor& dy) {
   const Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &inv_std = saved[3];
@@ -84,7 +82,7 @@ std::vector<Tensor> backward(comm::ProcessGroup& group, const BatchNormShape& s,
   const auto visit = [&](const auto& f) {
     detail::visit_float_type("sync_batch_norm", dy.dtype(), f);
   };
-  if (s.n > 0)  // treats the statistics as constants
+  if (s.n > 0)  // with the statistics as constants
     visit([&]<class T>(TypeTag<T>) {
       kernels::batch_norm_grad(dy.device(), s, input<T>(dy), input<T>(x), input<T>(mean),
                                input<T>(inv_std), input<T>(weight), false, output<T>(dx),
@@ -97,7 +95,7 @@ std::vector<Tensor> backward(comm::ProcessGroup& group, const BatchNormShape& s,
   const auto on_host = [](const Tensor& t) { return t.cpu().to(DType::f64); };
   const Tensor scale = mul(mul(on_host(inv_std), on_host(weight)), -1 / count);
   const auto there = [&](const Tensor& t) { return t.to(options.dtype).to(options.device); };
-  // The terms from the statistics: (x - mean) slope + offset.
+  // The terms due to the statistics: (x - mean) slope + offset.
   const Tensor offset = there(mul(scale, totals.slice(0, 0, s.c)));
   const Tensor slope = there(mul(mul(scale, on_host(inv_std)), totals.slice(0, s.c, 2 * s.c)));
   const Tensor shared = Tensor::empty(x.sizes(), options), one = ones({s.c}, options);

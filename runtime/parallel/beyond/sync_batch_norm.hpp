@@ -1,7 +1,7 @@
 // SyncBatchNorm: batch normalisation with the statistics of all ranks' batches.
 //
-//   rank r     count n_r, mean m_r, variance v_r of each channel of its batch
-//   all ranks  all_gather of these, 2 channels + 1 numbers per rank
+//   rank r     count n_r; mean m_r and variance v_r of each channel of its batch
+//   all ranks  all_gather of n_r and, for each of C channels, m_r and n_r v_r: 1 + 2 C numbers
 //              N = sum n_r      M = sum n_r m_r / N      V = sum n_r (v_r + (m_r - M)^2) / N
 //   rank r     normalises its batch with M and V; running statistics from M and V N / (N - 1)
 //
@@ -9,9 +9,9 @@
 //              averages; summed over the ranks for the gradient of x
 //
 // Under DDP a BatchNorm2d sees only its rank's part of the batch, and its running statistics are
-// rank 0's. With few samples per rank, the result differs from training in one process; with
-// SyncBatchNorm it is the same up to rounding. The ranks' batches may differ in size or be empty.
-// Like PyTorch's torch.nn.SyncBatchNorm, but the exchange is in f64.
+// rank 0's. SyncBatchNorm gives the same result as training in one process, up to rounding. The
+// ranks' batches may differ in size or be empty. Like PyTorch's torch.nn.SyncBatchNorm, but the
+// exchange is in f64.
 #pragma once
 
 #include <memory>
@@ -21,17 +21,17 @@
 
 namespace ringsmith {
 
-// When training on several ranks, collective in forward, and in backward if x requires a gradient;
-// otherwise the same as batch_norm. x: (n, c) or (n, c, h, w). Throws the same UsageError on every
-// rank unless each channel has more than one value, summed over all ranks.
+// Collective when training on several ranks: in forward, and in backward if x requires a gradient.
+// Otherwise it does the same as batch_norm(). x: (n, c) or (n, c, h, w). Throws the same UsageError
+// on every rank unless each channel has more than one value, summed over all ranks.
 Tensor sync_batch_norm(const std::shared_ptr<comm::ProcessGroup>& group, const Tensor& x,
                        const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
                        const Tensor& running_var, bool training, double momentum = 0.1,
                        double eps = 1e-5);
 
-// Collective. Makes every BatchNorm2d of the module call sync_batch_norm, over a new group of the
-// same ranks, so that its exchanges cannot be confused with DDP's, whose order depends on this
-// rank's gradients. Parameters and buffers are unchanged. Returns the number of layers.
+// Collective. Makes every BatchNorm2d of the module call sync_batch_norm. The layers get a new
+// group of the same ranks, so that their exchanges cannot mix with DDP's. Returns the number of
+// layers.
 int convert_sync_batchnorm(Module& module, const std::shared_ptr<comm::ProcessGroup>& group);
 
 }  // namespace ringsmith

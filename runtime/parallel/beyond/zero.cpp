@@ -74,7 +74,7 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DistributedDataParallel& ddp, c
     require(p.dtype() == dtype,
             "ZeroRedundancyOptimizer: parameters of several dtypes; make one "
             "optimizer and one DistributedDataParallel for each");
-  // Roughly the order in which gradients will arrive. It is fixed from now on, because parts must
+  // Roughly the order in which gradients will arrive. The order never changes, because parts must
   // not move.
   std::vector<int> order(params().size());
   std::iota(order.rbegin(), order.rend(), 0);
@@ -126,7 +126,7 @@ void ZeroRedundancyOptimizer::take(std::size_t bucket, const BucketLayout& layou
 
 // ---- a step ----
 
-// Replaces the bucket's all-reduce. The bucket itself is unchanged except for its tail.
+// The hook that replaces the bucket's all-reduce. The bucket is unchanged except for its tail.
 Future ZeroRedundancyOptimizer::scatter(const GradBucket& bucket) const {
   const Bucket& mine = buckets_[at(bucket.index)];
   const std::int64_t even = mine.part * group_.size();
@@ -144,7 +144,7 @@ Future ZeroRedundancyOptimizer::scatter(const GradBucket& bucket) const {
   });
 }
 
-// Returns the gradient of a piece; undefined if its parameter has no gradient.
+// Undefined if the piece's parameter has no gradient.
 Tensor ZeroRedundancyOptimizer::gradient_of(const ParameterShard& piece) const {
   const Tensor grad = params()[piece.parameter].grad();
   if (!grad.defined()) return {};
@@ -181,7 +181,6 @@ void ZeroRedundancyOptimizer::update(const std::vector<Update>& /*all*/) {
   gather(memory_);
 }
 
-// Gathers the parts of all ranks into a vector in arena order.
 void ZeroRedundancyOptimizer::gather(const Tensor& all) const {
   std::vector<comm::WorkPtr> works;
   for (const Bucket& bucket : buckets_) {
@@ -229,7 +228,7 @@ Bytes ZeroRedundancyOptimizer::state_bytes() const {
   return out;
 }
 
-// Gathers each state tensor like the parameters, through a vector as long as all parameters.
+// Gathers each state tensor through a vector as long as all parameters.
 StateDict ZeroRedundancyOptimizer::state_dict() const {
   const StateDict mine = inner_->state_dict();
   const std::vector<std::string>& names = inner_->state_names();
@@ -237,7 +236,7 @@ StateDict ZeroRedundancyOptimizer::state_dict() const {
     const auto found = mine.find(entry_of(i, name));
     return found == mine.end() ? nullptr : &found->second;
   };
-  // By parameter: the number of its updates, then one flag per state tensor that some rank holds.
+  // By parameter: the number of its updates, then a flag per state tensor that some rank holds.
   const std::size_t width = 1 + names.size();
   std::vector<std::int64_t> known(params().size() * width, 0);
   for (std::size_t i = 0; i < pieces_.size(); ++i) {

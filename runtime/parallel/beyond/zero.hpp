@@ -11,21 +11,21 @@
 //   step()                  each rank updates its part and the tail (less than W elements)
 //                           all-gather: parts of the parameters
 //
-// An all-reduce is a reduce-scatter plus an all-gather, so the bytes are the same. The memory of
-// the state and the time of the update are divided by W. Rajbhandari et al., "ZeRO: memory
-// optimizations toward training trillion parameter models", SC 2020, stage 1. PyTorch's
-// ZeroRedundancyOptimizer partitions by whole parameters instead, and all-reduces all gradients.
+// An all-reduce is a reduce-scatter plus an all-gather, so the number of bytes is the same. The
+// memory of the state and the time of the update are divided by W. Rajbhandari et al., "ZeRO:
+// memory optimizations toward training trillion parameter models", SC 2020, stage 1. PyTorch's
+// ZeroRedundancyOptimizer partitions by whole parameters and all-reduces all gradients.
 //
 //   DistributedDataParallel ddp(model, group);
 //   ZeroRedundancyOptimizer optimizer(
 //       ddp, [](auto p) { return std::make_unique<AdamW>(std::move(p), AdamOptions{}); });
 //
-// It is used like any other optimizer, also with GradScaler, except that state_dict() is collective
+// ZeroRedundancyOptimizer is used like any other optimizer, except that state_dict() is collective
 // and that gradients must be clipped with clip_grad_norm().
 //
 // Bits. With all_reduced gradients the parameters equal plain training's, bit for bit, because the
-// update is elementwise. With scattered gradients they do so on 1 and 2 ranks; on more, sums may be
-// rounded in another order near the ends of the parts.
+// update is elementwise. With scattered gradients they are also equal on 1 and 2 ranks. On more
+// ranks, sums near the ends of the parts may be added in another order.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ namespace ringsmith {
 
 enum class ZeroGradients : std::uint8_t {
   scattered,    // by reduce-scatter. After backward, .grad holds this rank's own gradients, not the
-                // average: call zero_grad() before the next one, and clip with clip_grad_norm()
+                // average: call zero_grad() before the next backward, clip with clip_grad_norm()
   all_reduced,  // by DDP as usual, with its hooks: twice the bytes before the update
 };
 
@@ -49,21 +49,20 @@ class ZeroRedundancyOptimizer : public Optimizer {
  public:
   using Make = std::function<std::unique_ptr<Optimizer>(std::vector<Tensor>)>;
 
-  // Collective, before the first forward of `ddp`. Uses its group. If gradients are scattered, it
-  // is ddp's communication hook, so ddp must not run backward without this object. The parameters
-  // become views of one block of communication memory. make() creates the optimizer for the tensors
-  // passed to it, which are one-dimensional parts of parameters. It must be elementwise (a norm per
-  // parameter, as in LAMB, would be wrong). Throws UsageError if the parameters are on a GPU and
-  // the group is not, if they have several dtypes, or if gradients are scattered and DDP already
-  // has a communication hook or has run a forward.
+  // Collective, before the first forward of `ddp`. Uses ddp's group. If gradients are scattered,
+  // this object is ddp's communication hook and must exist whenever ddp runs backward. The
+  // parameters become views of one block of communication memory. make() creates the optimizer for
+  // one-dimensional parts of parameters. That optimizer must be elementwise: a norm per parameter,
+  // as in LAMB, would be wrong. Throws UsageError if the parameters are on a GPU that is not the
+  // group's device, if they have several dtypes, or if gradients are scattered and DDP already has
+  // a communication hook or has run a forward.
   ZeroRedundancyOptimizer(DistributedDataParallel& ddp, const Make& make,
                           ZeroGradients gradients = ZeroGradients::scattered);
 
-  // step() is collective. A parameter without a gradient is left unchanged, as by every optimizer.
+  // step() is collective.
 
   // Collective. Like clip_grad_norm_, scales the averaged gradients so that their 2-norm is at most
-  // max_norm, and returns the norm before the scaling. If gradients are scattered, their squares
-  // are summed in f64 over parts and ranks.
+  // max_norm, and returns the norm before scaling.
   double clip_grad_norm(double max_norm);
 
   void set_lr(double lr) override;
@@ -73,17 +72,16 @@ class ZeroRedundancyOptimizer : public Optimizer {
   }
   [[nodiscard]] bool counts_steps() const override { return inner_->counts_steps(); }
 
-  // If gradients are scattered, returns the averages of this rank's parts and of the tails;
-  // any_rank() is then collective.
+  // If gradients are scattered, gradients() returns the averages of this rank's parts and of the
+  // tails, and any_rank() is collective.
   [[nodiscard]] std::vector<Tensor> gradients() const override;
   [[nodiscard]] bool any_rank(bool mine) const override;
 
   // Collective. Returns the state of all ranks in the format of a plain optimizer of ddp's
-  // parameters (Optimizer::state_dict), so that any number of ranks, or a plain optimizer, can
-  // continue from it.
+  // parameters (Optimizer::state_dict), from which any number of ranks, or a plain optimizer, can
+  // continue.
   [[nodiscard]] StateDict state_dict() const override;
-  // Loads a state, which must be the same on every rank. Throws UsageError naming the entry that
-  // does not fit.
+  // The state must be the same on every rank. Throws UsageError naming the entry that does not fit.
   void load_state_dict(const StateDict& state) override;
 
   [[nodiscard]] Bytes state_bytes() const;  // of this rank: its parts and the tails
@@ -103,7 +101,7 @@ class ZeroRedundancyOptimizer : public Optimizer {
   };
   struct Bucket {
     std::int64_t start = 0, count = 0, part = 0;  // elements; in the arena
-    Tensor mine;  // of one part: its averaged gradients, later its new parameters, to be gathered
+    Tensor mine;  // one part: its averaged gradients, later its new parameters, to be gathered
   };
   [[nodiscard]] Tensor arena(std::int64_t start, std::int64_t count) const;
   [[nodiscard]] Tensor gradient_of(const ParameterShard& piece) const;

@@ -1,5 +1,5 @@
-// Functions that a device computes in one kernel have the same bits as the separate functions, keep
-// no more memory than needed, and are launched once.
+// Functions that a device computes in one kernel have the bits of the separate functions, keep no
+// more memory than needed, and are launched once.
 #include <cstring>
 
 #include "runtime/autograd/autocast.hpp"
@@ -110,7 +110,7 @@ TEST_CASE("a step of Adam on a device is one kernel for parameters of one type a
   for (std::size_t i = 1; i < params.size(); ++i) params[i].set_grad(ones_like(params[i]));
   CHECK(launches() == 2);  // float, double
   params[0].set_grad(ones_like(params[0]));
-  CHECK(launches() == 3);  // the first parameter makes its first step now
+  CHECK(launches() == 3);  // the first parameter's count is lower than the others'
   params[0].set_grad({});
   params[40].set_grad({});
   CHECK(launches() == 2);

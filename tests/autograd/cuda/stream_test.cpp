@@ -1,5 +1,4 @@
-// Tests backward on streams and on several devices. Nodes must run on the stream of their forward,
-// in order, and the host must wait for none of them.
+// Nodes must run in order on the stream of their forward, and the host must not wait.
 #include <algorithm>
 #include <cmath>
 
@@ -139,7 +138,7 @@ TEST_CASE("dropout on a device: the same mask for the same seed, another one for
   if (device_count() > 1) {
     manual_seed(11);
     CHECK(draw(Device::cuda(1)) != first);
-    CHECK(draw(kDevice) == first);  // the other device's draws do not affect this generator
+    CHECK(draw(kDevice) == first);  // the other device's draws do not matter
   }
   const auto kept = std::count_if(first.begin(), first.end(), [](float v) { return v != 0; });
   CHECK(std::abs(static_cast<double>(kept) - 3000) < 5 * std::sqrt(4000 * 0.25 * 0.75));

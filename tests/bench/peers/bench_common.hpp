@@ -1,6 +1,6 @@
-// Shared by the peers' all-reduce benchmarks: options, data, verification, timing and a table whose
-// header names `size` and `time`, like all_reduce_perf's. A back end implements the Comm interface.
-// The peers are built by tests/bench/collectives.sh, not by CMake, and use no code of ringsmith.
+// Shared by the peers' all-reduce benchmarks: options, data, verification, timing, and a table
+// whose header names `size` and `time`, like all_reduce_perf's. A back end implements Comm.
+// tests/bench/collectives.sh builds the peers, which use no code of ringsmith.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -111,8 +111,7 @@ inline void pin(int rank) {
   sched_setaffinity(0, sizeof s, &s);
 }
 
-// Returns small integers, so that every partial sum is exact in float32 and the order does not
-// matter.
+// Small integers, so that every partial sum is exact in float32.
 inline float input_value(size_t i, int rank) {
   uint32_t h = static_cast<uint32_t>(i) * 2654435761u + static_cast<uint32_t>(rank) * 40503u;
   return static_cast<float>(static_cast<int>((h >> 13) % 513u) - 256);
@@ -210,7 +209,7 @@ inline int run_table(Comm& c, const Args& a, const char* name) {
 }
 
 inline float* private_buffer(size_t bytes, bool huge) {
-  // Mapped once per growth, 2 MiB aligned, touched by fill().
+  // Maps a new buffer only if the previous one is too small. fill() touches the pages.
   static void* base = nullptr;
   static size_t cap = 0;
   if (bytes > cap) {

@@ -1,8 +1,8 @@
 // oneDNN's products, the peer of kernel_bench matmul: products_dnnl SECONDS MxKxN...
 //
-// One thread, row-major operands as in kernel_bench. f32 uses dnnl_sgemm. bf16 in and out uses sums
-// in f32, first with the second operand row-major, then in the layout that oneDNN prefers,
-// converted before the clock starts. Prints `shape type GFLOP/s`, medians.
+// One thread, row-major operands as in kernel_bench. f32 uses dnnl_sgemm. bf16 uses f32 sums, first
+// with a row-major second operand, then with one in oneDNN's preferred layout, converted before the
+// clock starts. Prints `shape type GFLOP/s`, medians.
 #include <dnnl.hpp>
 #include <omp.h>
 
@@ -22,8 +22,7 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Returns the median time of run() in seconds, over batches of about `most` / 50 s, after a
-// warm-up.
+// The median time of run() in seconds, over batches of about `most` / 50 s, after a warm-up.
 template <class Run>
 double median_of(double most, Run run) {
   const double first = seconds_now();
@@ -71,7 +70,7 @@ int main(int argc, char** argv) {
         }));
     using Type = memory::data_type;
     using Tag = memory::format_tag;
-    // Returns a copy of `from` as bf16, in the layout of `like`.
+    // Copies `from` as bf16 into the layout of `like`.
     const auto halves = [&](std::vector<float>& from, long rows, long cols, const memory::desc& like) {
       memory f32({{rows, cols}, Type::f32, Tag::ab}, engine, from.data()), out(like, engine);
       dnnl::reorder(f32, out).execute(stream, f32, out);

@@ -1,5 +1,5 @@
-// Groups on devices, with ranks as threads. Both engines produce the same bits as the host's
-// transport in every kind of buffer, and are independent of other work on the streams.
+// Groups on devices, with ranks as threads. In every kind of buffer, both engines produce the host
+// transport's bits, and other work on the streams does not affect them.
 #include <atomic>
 
 #include "runtime/base/error.hpp"
@@ -30,7 +30,7 @@ struct Case {
   bool own = true, in_place = true;
 };
 
-// Returns the number of elements that differ on this rank between all_reduce on device and host.
+// Returns the number of elements that differ between all_reduce on device and host.
 template <class T>
 std::size_t compare_with_host(ProcessGroup& g, const Case& c) {
   g.set_algorithm(c.algorithm);
@@ -194,9 +194,9 @@ TEST_CASE("threads as ranks: packets go on when the number of the call comes rou
   CHECK(wrong[0] + wrong[1] == 0);
 }
 
-// With VGPU_DRIVER_WAITS=1 (entry comm_cuda_driver_waits) an allocation waits for running kernels,
+// With VGPU_DRIVER_WAITS=1 (entry comm_cuda_driver_waits), an allocation waits for running kernels,
 // and launches wait for the allocation. An allocation between two ranks' launches of one collective
-// would therefore deadlock.
+// would deadlock.
 TEST_CASE(
     "ranks of one process allocate and free on one device while their kernels wait for each other",
     "[vgpu][driver]") {
@@ -211,7 +211,7 @@ TEST_CASE(
         for (int round = 0; round < 40; ++round) {
           const DeviceData<float> data(g, true, mine);
           const auto work = g.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::max);
-          for (int i = 0; i < 3; ++i) {  // each pass calls cudaMalloc and cudaFree
+          for (int i = 0; i < 3; ++i) {
             device_allocator::free(g.device(), device_allocator::allocate(g.device(), Bytes(100)));
             device_allocator::release_cached(g.device());
           }
@@ -231,16 +231,16 @@ TEST_CASE(
   CHECK(sum_of(wrong) == 0);
 }
 
-// With VGPU_DRIVER_WAITS=1 the allocation waits for rank 0's kernel, and the monitor waits in
-// cudaEventQuery for the allocation. Without this variable, the monitor would tell the kernel to
-// stop.
+// With VGPU_DRIVER_WAITS=1, the allocation waits for rank 0's kernel, and the monitor in
+// cudaEventQuery waits for the allocation. Without the variable, the monitor would tell the kernel
+// to stop.
 TEST_CASE("a kernel gives up by its own clock while the driver holds up its host",
           "[vgpu][driver]") {
   GroupOptions options;
   options.engine = CudaEngine::kernel;
   options.timeout = std::chrono::seconds(3);
   std::atomic<bool> open{false};
-  // The blocks are kept, because freeing one would wait for all streams.
+  // Freeing a block would wait for all streams.
   std::vector<std::shared_ptr<std::byte>> blocks;
   const auto said = run_on_devices<std::string>(
       2, options,
@@ -257,7 +257,6 @@ TEST_CASE("a kernel gives up by its own clock while the driver holds up its host
         const WorkPtr work = g.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::sum);
         work->wait();
         while (g.rank() == 0 && !work->is_completed()) {
-          // The allocation returns immediately if the kernel is not running yet.
           blocks.push_back(device_bytes(g.device(), 4));
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }

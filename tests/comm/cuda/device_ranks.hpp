@@ -13,7 +13,7 @@
 
 namespace ringsmith::test {
 
-// n elements on a group's device, `offset` bytes after an aligned address, between guard bytes.
+// n elements on a group's device between guard bytes, `offset` bytes after an aligned address.
 template <class T>
 class DeviceData {
  public:
@@ -60,7 +60,8 @@ class DeviceData {
   std::vector<std::byte> pattern_;
 };
 
-// Returns values whose sum depends on the order of its terms.
+// Returns values whose sum over the ranks depends on the order of the additions. Integers are
+// arbitrary bits.
 template <class T>
 std::vector<T> random_values(std::size_t n, int rank, unsigned seed = 0) {
   std::mt19937 random(static_cast<unsigned>(rank) * 7919U + static_cast<unsigned>(n) + seed);
@@ -75,7 +76,7 @@ std::vector<T> random_values(std::size_t n, int rank, unsigned seed = 0) {
   return x;
 }
 
-// Runs rank r on device r modulo `devices` or the number of devices, whichever is smaller.
+// Runs rank r on device r modulo min(devices, device_count()).
 template <class Result>
 std::vector<Result> run_on_devices(int world, comm::GroupOptions options,
                                    const std::function<Result(comm::ProcessGroup&)>& body,
@@ -84,7 +85,7 @@ std::vector<Result> run_on_devices(int world, comm::GroupOptions options,
       world,
       [&](comm::ProcessGroup& group) {
         const DeviceGuard guard(group.device());
-        // Ranks that share a device must not share a stream, or one would wait for another.
+        // On a shared stream, one rank's work would wait for another rank's.
         const StreamGuard stream(Stream::create(group.device()));
         return body(group);
       },

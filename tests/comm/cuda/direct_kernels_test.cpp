@@ -1,5 +1,4 @@
-// Tests the direct kernels. The one-shot kernel sums in rank order. The two-shot kernel starts each
-// chunk's sum at its owner.
+// The one-shot kernel adds in rank order; the two-shot kernel starts at the chunk's owner.
 #include <cmath>
 #include <cstring>
 #include <random>

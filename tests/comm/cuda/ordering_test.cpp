@@ -1,6 +1,6 @@
-// Runs the kernel engine's hand-offs under ThreadSanitizer. Complete, they are race-free; without
-// either end of a pair there is a race. On x86 the values are right even then, so only the detector
-// finds a missing end.
+// Runs the kernel engine's hand-offs under ThreadSanitizer. They are race-free, and without either
+// end of a release-acquire pair there is a race. On x86 the values are right even with a race, so
+// only the detector finds a missing end.
 #include "tests/support/catch.hpp"
 #include "tests/support/run_program.hpp"
 
@@ -22,11 +22,11 @@ namespace {
 // | head_acquire    | the same                                          | broadcast |
 // | arrival_release | a buffer is read before it is written             | direct    |
 // | arrival_acquire | the same                                          | direct    |
-// | report_release  | the host reads a report while a kernel writes it | report    |
+// | report_release  | the host reads a report while a kernel writes it  | report    |
 // | report_acquire  | the same                                          | report    |
 //
-// A missing credit is visible only in a broadcast, because in an all_reduce the messages that
-// travel around the ring happen to order the same accesses.
+// Only a broadcast shows a missing credit. In an all_reduce, the messages around the ring happen to
+// order the same accesses.
 struct Row {
   const char *end, *kernel;
 };

@@ -1,6 +1,5 @@
-// Tests the kernels of the kernel engine without a group. Their sums have the same bits as the
-// schedules' for every type, alignment and shape, and a kernel whose peer never arrives reports its
-// position.
+// Tests the ring kernels without a group. Results must have the schedules' bits for every type,
+// alignment and shape. A kernel whose peer never arrives reports its position.
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -37,11 +36,11 @@ std::vector<std::byte> random_values(DType dtype, std::size_t n, int rank) {
   return bytes;
 }
 
-// Computes the sum of elements [begin, begin + n) over all ranks, in the given order of ranks.
+// Reduces elements [begin, begin + n) over the ranks in the given order.
 void reference(DType dtype, const Arithmetic& a, const std::vector<std::vector<std::byte>>& inputs,
                const std::vector<int>& order, std::size_t begin, std::size_t n,
                std::vector<std::byte>& out) {
-  // The pairwise order is the ring's: a rank's own value first, then the received one.
+  // Each pair is added as in the ring: a rank's own value first, then the received one.
   const std::size_t width = size_of(dtype);
   const auto from = [&](int r) {
     return inputs[static_cast<std::size_t>(r)].data() + begin * width;
@@ -64,7 +63,7 @@ struct Case {
   bool packets = false, in_place = false, odd = false;
 };
 
-// Runs one all_reduce. Returns the number of wrong bytes on all ranks, guards included.
+// Runs one all_reduce. Returns the number of wrong bytes on all ranks, including guards.
 std::size_t wrong_bytes(Stations& stations, const Case& c) {
   const std::size_t width = size_of(c.dtype), bytes = c.count * width;
   const std::size_t begin = kGuardBytes + (c.odd ? kOddBytes : 0);

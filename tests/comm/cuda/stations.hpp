@@ -1,5 +1,4 @@
-// The engine's kernels without a group: stations, streams and calls of all ranks in one process,
-// each rank on its own device.
+// The kernel engine without a group, with all ranks in one process, each on its own device.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +11,6 @@
 
 namespace ringsmith::test {
 
-// Device memory of one rank.
 class DeviceBlock {
  public:
   DeviceBlock(Device device, std::size_t bytes) : device_(device) {
@@ -53,7 +51,7 @@ class Stations {
       const DeviceGuard guard(device(r));
       for (int peer = 0; peer < world; ++peer)
         if (peer != r && cudaDeviceEnablePeerAccess(peer, 0) != cudaSuccess)
-          (void)cudaGetLastError();  // clears the error: an earlier test has enabled the access
+          (void)cudaGetLastError();  // an earlier test has enabled the access
       memory_.emplace_back(device(r), comm::cuda_ipc::station_bytes(world, shape));
       streams_.push_back(Stream::create(device(r)));
       comm::cuda_ipc::KernelReport* report = nullptr;
@@ -81,7 +79,7 @@ class Stations {
     for (const Stream& stream : streams_) stream.synchronize();
   }
 
-  // Returns the ring call of `rank` in the given direction (+1 or -1), with the schedule's chunks.
+  // The ring call of `rank` in a direction (+1 or -1), with the schedule's chunks.
   [[nodiscard]] RingCall ring(comm::Collective collective, int rank, int direction,
                               const std::vector<comm::Chunk>& chunks, DType dtype) {
     RingCall call{};

@@ -18,7 +18,6 @@ void doze(void* milliseconds) {
   std::this_thread::sleep_for(*static_cast<std::chrono::milliseconds*>(milliseconds));
 }
 
-// Keeps a stream busy for a while.
 void delay(const Stream& stream, std::chrono::milliseconds& time) {
   cuda_check(cudaLaunchHostFunc(stream.get(), doze, &time));
 }
@@ -48,8 +47,8 @@ TEST_CASE("threads as ranks: a collective waits for the caller's stream, and tha
                                  cudaMemcpyHostToDevice, stream.get()));
       const WorkPtr work = g.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::sum);
       work->wait();
-      // The host reaches this line before the data is written, but the stream orders the copy after
-      // the write.
+      // The host gets here before the data is written, but the stream orders the copy after the
+      // write.
       cuda_check(cudaMemcpyAsync(after.buffer().data(), data.buffer().data(), n * sizeof(float),
                                  cudaMemcpyDeviceToDevice, stream.get()));
       const float sum = first_value(after, g.device());
@@ -115,7 +114,7 @@ TEST_CASE("threads as ranks: two groups work at once, each on a stream of its ow
       }
       std::vector<WorkPtr> works;
       for (std::size_t i = 0; i < 12; ++i) {
-        // Rank 1 calls the groups in a different order from the other ranks.
+        // Rank 1 calls the groups in the opposite order.
         const auto call = [&](bool first) {
           const StreamGuard guard(first ? Stream() : side);
           const Buffer data = (first ? ours : theirs)[i].buffer();
@@ -212,7 +211,7 @@ TEST_CASE("device communication memory is zeroed, aligned, and used again in str
     first = a->data();
     CHECK(reinterpret_cast<std::uintptr_t>(b->data()) % 64 == 0);
     CHECK(a->device() == Device::cuda(0));
-    // The memset is still running when the memory is freed and allocated again.
+    // The memset still runs while the memory is freed and allocated again.
     static std::chrono::milliseconds time(20);
     delay(stream, time);
     cuda_check(cudaMemsetAsync(first, 0xFF, 1000, stream.get()));

@@ -1,4 +1,3 @@
-// Tests which engine a group gets for its ranks' processes and devices, and the message about it.
 #include "runtime/comm/device/whereabouts.hpp"
 
 #include "runtime/base/error.hpp"
@@ -10,7 +9,7 @@ using namespace ringsmith::comm::cuda_ipc;
 
 namespace {
 
-// Returns ranks of which rank r runs in process processes[r] on device devices[r].
+// Rank r runs in process processes[r] on device devices[r].
 std::vector<Whereabouts> ranks(const std::string& processes, const std::string& devices) {
   std::vector<Whereabouts> all;
   for (std::size_t r = 0; r < processes.size(); ++r)

@@ -1,5 +1,5 @@
-// Compares attention in bf16 on tensor cores with float64 on the same rounded operands: sizes
-// around the tile, heads of any width, packed and separate operands. Bits must repeat in each run.
+// Compares attention in bf16 on tensor cores with float64 on the same rounded operands. Each run
+// must give the same bits.
 #include <cmath>
 #include <limits>
 
@@ -24,7 +24,7 @@ std::vector<double> wide(const std::vector<bf16>& x) {
   return out;
 }
 
-// An operand in a (b, t, parts, h, d) array, `gap` elements after an aligned address.
+// Operand i of a (b, t, parts, h, d) array.
 template <class T>
 Heads<T> part(T* data, const AttentionShape& s, std::int64_t i, std::int64_t parts) {
   const std::int64_t channels = s.heads * s.dim;

@@ -1,6 +1,4 @@
-// Compares device attention with float64, in the packed layout that the models use: tiled kernels,
-// odd lengths, head sizes at and just above each tile's limit, and the slow kernel for larger
-// heads.
+// Compares device attention with float64, in the packed layout that the models use.
 #include "kernels/attention.hpp"
 
 #include <cmath>
@@ -20,7 +18,6 @@ struct Result {
   bool operator==(const Result&) const = default;
 };
 
-// q, k and v in one (batch, tokens, 3 * heads * dim) array; out is (batch, tokens, heads * dim).
 template <class T>
 Heads<T> part(T* packed, const AttentionShape& s, int i) {
   const std::int64_t c = s.heads * s.dim;

@@ -11,7 +11,6 @@ using namespace ringsmith::kernels;
 
 namespace {
 
-// Small multiples of 1/8, so that every sum below is exact in float and all orders agree.
 template <class T>
 std::vector<T> dyadic(std::int64_t n, unsigned seed) {
   std::mt19937 engine(seed);

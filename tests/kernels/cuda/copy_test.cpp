@@ -1,4 +1,4 @@
-// Copies between all layouts and all dtypes, and fills, must equal the CPU's bit for bit.
+// Copies and fills must equal the CPU's bit for bit.
 #include "kernels/copy.hpp"
 
 #include <cmath>
@@ -129,8 +129,8 @@ TEMPLATE_TEST_CASE("embedding on a device has the CPU's bits, however often a ro
       for (const std::int64_t rows : {1, 3, 1000, 70'001}) {
         if (rows * dim > 300'000) continue;
         auto w = random_values(rows * dim, 1), g = random_values(n * dim, 2);
-        // Above 64 uses the order of the sums differs, so use numbers whose sum is exact in any
-        // order.
+        // With more than 64 uses, the device adds in another order than the CPU, so use numbers
+        // whose sum is exact in any order.
         if (n > 64)
           for (auto* values : {&w, &g})
             for (float& x : *values) x = std::round(x * 64);
@@ -179,7 +179,7 @@ TEST_CASE("an index outside the table: NaN from a device, and no gradient", "[cu
   const OnDevice<std::int64_t> index_(index);
   for (const std::int64_t dim : {4, 3}) {
     const auto weight = random_values(2 * dim, 1);
-    // So large that adding it to an element of a guard would change the guard's pattern.
+    // So large that adding dy to an element of a guard would change the guard's pattern.
     const std::vector<float> dy(static_cast<std::size_t>(6 * dim), 1e35F);
     const OnDevice<float> weight_(weight), out(dy.size()), dy_(dy),
         sums(std::vector<float>(weight.size(), 0.0F));

@@ -1,5 +1,4 @@
-// Compares layer normalisation on a device with float64 on the CPU, for rows that fit in a warp, in
-// a block, and in neither, aligned and not.
+// Compares layer normalisation on a device with float64 on the CPU.
 #include "kernels/layernorm.hpp"
 
 #include <cmath>
@@ -128,7 +127,7 @@ struct Branch {
   std::vector<T> x, residual, w, b, dy, dsum;
 };
 
-// misaligned: the number of the array whose rows do not begin at a pack boundary, or 0.
+// misaligned: the number of the array whose rows do not start at a pack, or 0.
 template <class T>
 void check_branch(const Branch<T>& in, std::size_t rows, std::size_t n, int misaligned) {
   const auto off = [&](int array) { return std::size_t{misaligned == array ? 1U : 0U}; };
@@ -141,7 +140,7 @@ void check_branch(const Branch<T>& in, std::size_t rows, std::size_t n, int misa
                                    rstd.view(), dx.span(), dw.span(), db.span());
   const Result<T> got{y.host(), mean.host(), rstd.host(), dx.host(), dw.host(), db.host()};
 
-  // Bit-identical to the separate kernels, whichever arrays are accessed in packs.
+  // The results must have the bits of the separate kernels, whichever arrays are accessed in packs.
   const auto total = plus(in.x, in.residual);
   REQUIRE(same_bits(sum.host(), total));
   const auto separate = on_device<T>(total, in.w, in.b, in.dy, rows, n, 0);
@@ -152,7 +151,7 @@ void check_branch(const Branch<T>& in, std::size_t rows, std::size_t n, int misa
   REQUIRE(same_bits(got.dw, separate.dw));
   REQUIRE(same_bits(got.db, separate.db));
 
-  // In place: the sum in the residual's array, the gradient in dsum's.
+  // In place: the sum overwrites the residual, and the gradient overwrites dsum.
   cuda::add_layer_norm<T>(x.view(), residual.view(), w.view(), b.view(), 1e-5, residual.span(),
                           y.span(), mean.span(), rstd.span());
   cuda::add_layer_norm_backward<T>(dy.view(), dsum.view(), residual.view(), w.view(), mean.view(),

@@ -1,5 +1,4 @@
-// Compares every version of the matrix product that runs here with float64: odd shapes, all storage
-// orders, replace and add, batches, biases, NaN, and empty operands.
+// Compares every version of the matrix product that runs here with float64.
 #include "kernels/cuda/matmul.hpp"
 
 #include <cmath>
@@ -15,8 +14,7 @@ using namespace ringsmith::kernels;
 namespace {
 
 // A matrix stored in one of four ways: rows, columns, rows of a wider matrix, or with gaps in both
-// directions. It begins `offset` elements after an aligned address. Gaps are NaN, so any read of
-// one shows up in the result.
+// directions. Gaps are NaN, so any read of one shows up in the result.
 struct Stored {
   Matrix<float> host;
   std::vector<float> memory;
@@ -35,7 +33,6 @@ struct Stored {
   Stored(const Stored&) = delete;
   Stored& operator=(const Stored&) = delete;
 
-  // The same matrix in another array.
   [[nodiscard]] Matrix<float> in(float* other) const {
     Matrix<float> m = host;
     m.data = other + (host.data - memory.data());
@@ -73,7 +70,6 @@ std::vector<float> expected(const std::vector<float>& a, const std::vector<float
   return want;
 }
 
-// The tolerance that follows from the precision in which a version multiplies.
 double tolerance(const cuda::MatmulVersion& version) {
   const std::string name = version.name;
   return name.find("BF16 cores") != std::string::npos ? 2e-2 : name == "TF32 cores" ? 2e-3 : 3e-6;

@@ -1,5 +1,5 @@
-// Optimizer steps on a device must have the same bits as the CPU's oracles, because they do the
-// same operations in the same order, each rounded separately.
+// Optimizer steps on a device must have the bits of the CPU's oracles, because they do the same
+// operations in the same order, each rounded separately.
 #include "kernels/optim.hpp"
 
 #include <cmath>
@@ -53,7 +53,6 @@ void compare_adam(std::size_t n, std::size_t offset, bool amsgrad, const AdamSte
   REQUIRE(largest_.host() == largest);
 }
 
-// The arrays of one parameter on the device, and the oracle's results for them.
 template <class T>
 struct Parameter {
   std::vector<T> p, g, m, v, largest;
@@ -103,8 +102,8 @@ TEMPLATE_TEST_CASE("Adam of many parameters: few launches, and the oracle's bits
       std::vector<std::unique_ptr<Parameter<T>>> all;
       std::size_t there = 0;
       for (std::size_t i = 0; i < count; ++i) {
-        // There are more parameters than a table has rows. Most have few elements, but the last one
-        // of each table is long.
+        // Counts above 64 need several tables. Most of those parameters have few elements, but
+        // every 64th is long.
         const std::size_t n = count <= 10 ? sizes[i % sizes.size()] : i % 64 == 63 ? 9000 : i % 7;
         auto g = values<T>(n, static_cast<unsigned>(5 * i));
         if (n > 0 && i % 9 == 3) g[n / 2] = std::numeric_limits<T>::quiet_NaN();

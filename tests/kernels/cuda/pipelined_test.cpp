@@ -1,6 +1,4 @@
-// Tests versions 8 and 9 of the matrix product on bf16 operands: sizes around the tile and the
-// slab, both storage orders of each operand, views in which packs of 16 bytes do not fit, batches,
-// and NaN.
+// Tests versions 8 and 9 of the matrix product on bf16 operands.
 #include <cmath>
 #include <limits>
 
@@ -15,7 +13,7 @@ namespace {
 
 constexpr cuda::PipelineStages kStages[] = {cuda::PipelineStages::two, cuda::PipelineStages::four};
 
-// A gap that makes rows a multiple of 8 elements, so that packs fit. The last pack of a row is
+// A gap that makes rows a multiple of 8 elements, so that packs fit. The last pack of a row may be
 // partly filled.
 constexpr std::int64_t kFit = -1;
 
@@ -34,14 +32,14 @@ struct Stored {
   Matrix<const bf16> matrix;  // the first of the batch, with null data
   std::int64_t batch, first;
 
-  // The gaps are NaN, so any read of one shows up in the result.
   Stored(std::int64_t rows, std::int64_t cols, bool by_columns, std::int64_t gap,
          std::int64_t batches, unsigned seed) {
     const std::int64_t inner = by_columns ? rows : cols, outer = by_columns ? cols : rows;
     const bool fit = gap == kFit;
     const std::int64_t stride = fit ? (inner + 7) / 8 * 8 : inner + gap;
     first = fit ? 8 : gap;
-    // With kFit, packs are aligned only in the first matrix of a batch.
+    // With kFit, the distance between the matrices of a batch is not a multiple of 8, so packs do
+    // not fit a batch.
     const std::int64_t whole = stride * outer + (fit ? 4 : gap);
     batch = batches == 1 ? 0 : whole;
     memory.assign(static_cast<std::size_t>(first + batches * whole),
@@ -121,7 +119,7 @@ TEST_CASE("pipelined products of bf16: sizes around the tile and the slab", "[cu
                                               {5, 131, 257}})
       for (int order = 0; order < 4; ++order)
         // With gaps 0 and 8, packs fit if the sizes do. With gap 1, packs never fit. With kFit,
-        // each row ends with a partial pack.
+        // rows may end with a partial pack.
         for (const std::int64_t gap : {std::int64_t{0}, std::int64_t{8}, std::int64_t{1}, kFit}) {
           Case c = size;
           c.a_by_columns = order % 2 == 1;

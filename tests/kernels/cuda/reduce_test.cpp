@@ -1,5 +1,4 @@
-// Compares kernels::cuda::reduce with the CPU's oracle for every type and reduction, any number of
-// sources and destinations, and any address.
+// Compares kernels::cuda::reduce with the CPU's oracle.
 #include "kernels/reduce.hpp"
 
 #include <random>
@@ -33,7 +32,7 @@ struct Shape {
   bool scaled;
 };
 
-// True if the results equal the oracle's. Sources and destinations begin byte_offset bytes after an
+// True if the results equal the oracle's. Sources and destinations start byte_offset bytes after an
 // aligned address.
 template <class T>
 bool matches_oracle(Reduction op, const Shape& shape) {

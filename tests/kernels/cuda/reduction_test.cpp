@@ -1,5 +1,4 @@
-// Tests sums and maxima on a device: every choice of dimensions in every layout, lengths around the
-// chunks of the sum, ties and NaN, and the same bits in every run.
+// Tests sums and maxima on a device.
 #include "kernels/reduction.hpp"
 
 #include <cmath>
@@ -121,7 +120,6 @@ TEST_CASE("maxima on a device: the first of equals, NaN above all, as on the CPU
                           dim);
           REQUIRE(same_bits(top.host(), want));
           REQUIRE(index.host() == want_index);
-          // The gradient back to the same arrangement.
           const Arranged<float> grad(arrangement, values);
           const auto g_host = g.host();
           cuda::max_backward<float>({grad.device().data, from}, {index.data(), layout},

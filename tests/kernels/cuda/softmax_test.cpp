@@ -1,4 +1,4 @@
-// Compares softmax, log_softmax and the losses on a device with float64, also in edge cases.
+// Compares softmax, log_softmax and the losses on a device with float64.
 #include "kernels/softmax.hpp"
 
 #include <algorithm>
@@ -113,7 +113,7 @@ TEST_CASE("losses on a device agree with float64, with smoothing and ignored row
 
 namespace {
 
-// Losses, statistics and gradients of cross_entropy_rows, with dx in the memory of x or separate.
+// dx is in the memory of x or separate.
 template <class T>
 struct CrossEntropy {
   std::vector<T> losses, dx;
@@ -155,7 +155,7 @@ TEMPLATE_TEST_CASE("cross entropy from the logits: the bits of log_softmax and i
             on_device{index_.view(), classes, -100, smoothing};
         const auto got = cross_entropy_of<T>(x, on_device, g, offset, false);
 
-        // The two separate kernels, which store log-probabilities in memory.
+        // The separate kernels, which store log-probabilities in memory.
         const OnDevice<T> x_(x, offset), lp(x.size(), offset), losses(g.size()), g_(g),
             dx(x.size(), offset);
         cuda::log_softmax<T>(x_.view(), lp.span(), {n, classes, 1});
@@ -164,7 +164,6 @@ TEMPLATE_TEST_CASE("cross entropy from the logits: the bits of log_softmax and i
         if (smoothing == 0) REQUIRE(same_bits(got.losses, losses.host()));
         REQUIRE(same_bits(got.dx, dx.host()));
 
-        // The oracle, in float64.
         std::vector<double> losses64(g.size()), dx64(x.size());
         std::vector<LogSum<double>> statistics64(g.size());
         const std::vector<double> x64(x.begin(), x.end()), g64(g.begin(), g.end());
@@ -201,7 +200,7 @@ TEST_CASE("cross entropy from the logits: -inf, NaN, infinite, bad and ignored r
     row(4)[3] = kNaN;  // ignored
     row(5)[n - 1] = 1e30F;
     const OnDevice<std::int64_t> index(
-        // The last two are invalid.
+        // The last two targets are invalid.
         std::vector<std::int64_t>{0, 0, 0, 0, -1, classes - 1, classes, -7});
     const auto got = cross_entropy_of<float>(x, {index.view(), classes, -1},
                                              std::vector<float>(8, 1.0F), 0, false);

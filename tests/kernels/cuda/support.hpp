@@ -1,8 +1,8 @@
-// Device arrays for the tests of CUDA kernels: filled from the host, read back, with guards.
+// Device arrays for the tests of CUDA kernels, filled from the host and read back.
 //
-// Every array has kGuard elements of a pattern before and after it, which must be unchanged when it
-// is read back. It begins `offset` elements after an aligned address, because views and buckets may
-// have any alignment.
+// Every array has kGuard elements of a pattern before and after it, which must be unchanged when
+// the array is read back. The array starts `offset` elements after an aligned address, because
+// views and buckets may have any alignment.
 #pragma once
 
 #include <cstddef>
@@ -72,7 +72,7 @@ class OnDevice {
   kernels::cuda::Scratch<T> memory_;
 };
 
-// True if equal in every bit. NaN equals any NaN, and nothing else.
+// Equal in every bit, except that any NaN equals any other.
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   if (a.size() != b.size()) return false;

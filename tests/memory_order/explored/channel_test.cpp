@@ -1,8 +1,8 @@
 // Explores runtime/comm/transport/channel.hpp and doorbell.hpp with three messages and two free
 // slots.
 //
-// A lane has eight slots. Six messages are in flight when the threads start, so the third message
-// that is posted waits for the first credit. The receiver takes all nine.
+// A lane has eight slots. Six messages are in flight at the start, so the third posted message
+// waits for the first credit. The receiver takes all nine.
 #include "runtime/comm/transport/channel.hpp"
 
 #include "tests/memory_order/explored/handoff.hpp"
@@ -67,7 +67,7 @@ Program spinning() {
             }}}};
 }
 
-// Both threads sleep as soon as they have to wait, and each is woken by the other's counter.
+// Both threads sleep when they must wait, and the other's counter wakes them.
 Program sleeping(std::uint64_t in_flight, std::uint64_t posted, std::uint64_t taken) {
   const auto r = two_ranks(in_flight);
   return {{{"sender",
@@ -102,8 +102,9 @@ const Row kChannel[] = {
     {{"head", Access::load, relaxed}, "data race on slots"},
 };
 
-// Each of these orders is weaker than seq_cst, and strong enough for the channel. But the publisher
-// may miss that the other thread is about to sleep, while the sleeper misses the counter.
+// Each of these orders is weaker than seq_cst, but strong enough for the channel. With one of them,
+// the publisher may miss that the other thread is about to sleep, while the sleeper misses the
+// counter.
 const Row kReceiversBell[] = {
     {{"tail", Access::update, acq_rel}, "receiver waits forever"},
     {{"tail", Access::load, acquire}, "receiver waits forever"},

@@ -7,9 +7,8 @@
 namespace explorer {
 namespace {
 
-// The barriers of a block: arrived[thread][barrier] is 1 when the thread has arrived. Each arrival
-// has its own word, so that a barrier is one hand-off from each thread to each other thread, and no
-// hand-off orders another.
+// A block's barriers. arrived[thread][barrier] is 1 when the thread has arrived. The words are
+// separate, so a barrier is one hand-off between each two threads, and no hand-off orders another.
 struct Block {
   static constexpr std::size_t kThreads = 2, kBarriers = 64;
   std::atomic<std::uint32_t> arrived[kThreads][kBarriers]{};
@@ -22,7 +21,7 @@ struct Devices::World {
   int threads = 1;
   std::vector<std::unique_ptr<Block>> blocks;  // [rank]
   std::vector<vgpu::ThreadView> thread_views;  // [thread of the program]
-  std::vector<vgpu::BlockView> block_views;    // the same
+  std::vector<vgpu::BlockView> block_views;    // [thread of the program]
   std::vector<std::size_t> barriers;           // [thread of the program]: barriers passed
 };
 Devices::World* Devices::current = nullptr;
@@ -76,7 +75,7 @@ void publish(void*) {}
 void fence(bool, bool) {}
 void trap(const Source&) { std::abort(); }
 
-// Orders memory among the threads of a block: each thread sees all that the others did before.
+// Orders memory among a block's threads: each sees what the others did before.
 int barrier(Combine combine, bool predicate, const Source&) {
   using namespace explorer;
   Devices::World* const world = Devices::current;
@@ -92,7 +91,6 @@ int barrier(Combine combine, bool predicate, const Source&) {
   return 1;
 }
 
-// Runs the kernel in the thread of the program that launches it.
 cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t, cudaStream_t) {
   current_block->grid_dim = grid;
   current_block->block_dim = block;
@@ -101,7 +99,6 @@ cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t, cudaStr
 }
 void outlived(const void*) {}
 
-// Returns the reason for a failed launch. Launches never fail here.
 const char* why() { return ""; }
 
 }  // namespace vgpu

@@ -1,6 +1,6 @@
-// Runs the kernel engine under the explorer. Each thread of a block is a thread of the program. The
-// kernels are compiled for the emulator (kernels/vgpu), but not linked with it: device.cpp
-// implements the few emulator functions that they call.
+// Runs the kernel engine under the explorer; each thread of a block is a thread of the program. The
+// kernels are compiled for the emulator (kernels/vgpu), but device.cpp implements the few emulator
+// functions that they call.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,15 +12,15 @@
 
 namespace explorer {
 
-// The devices of a program: one per rank, with one block of this many threads each.
+// A program's devices: one per rank, with one block of `threads` threads each.
 class Devices {
  public:
   Devices(int ranks, int threads);
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
   ~Devices();
-  // Returns the program's threads, rank by rank. `body` calls launch_ring() etc., which run
-  // immediately.
+  // Returns the program's threads, rank by rank. `body` calls launch_ring() etc., which run the
+  // kernel in the calling thread.
   Program program(const std::function<void(int rank, int thread)>& body,
                   const std::shared_ptr<void>& keep) const;
 

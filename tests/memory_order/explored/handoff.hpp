@@ -1,5 +1,5 @@
-// Checks a hand-off. In every execution the messages arrive, each once, complete and in order. Each
-// memory order is needed: if it is weakened, some execution fails.
+// Checks a hand-off: in every execution each message arrives once, complete and in order. Each
+// memory order is needed, i.e. weakening it makes some execution fail.
 #pragma once
 
 #include <cstdio>

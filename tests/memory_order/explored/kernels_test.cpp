@@ -1,5 +1,5 @@
-// Explores the hand-offs of the kernel engine (runtime/comm/device): slots.cuh, packets.cuh, the
-// meetings of direct.cu, and the report to the host. The kernels are unchanged.
+// Explores the hand-offs of the unchanged kernels (runtime/comm/device): slots.cuh, packets.cuh,
+// the meetings of direct.cu, and the report to the host.
 #include <cstring>
 #include <new>
 
@@ -18,7 +18,7 @@ constexpr int kWorld = 2;
 constexpr std::size_t kSlotFloats = 4;  // 16 bytes
 constexpr Shape kOneChannel{1, 1, kSlotFloats * sizeof(float)};
 
-// The stations of two ranks. Only their counters and slots change, so only these are reset.
+// The stations of two ranks. Only the counters and slots that change are reset.
 struct Stations {
   std::byte* station[kWorld];
   KernelReport report[kWorld]{};
@@ -102,7 +102,7 @@ Program broadcast_of(int threads, std::size_t full, std::size_t sent, std::size_
       b);
 }
 Program broadcast() { return broadcast_of(1, kRingSlots - 2, 3, kRingSlots + 1); }
-// Smaller cases with two threads each: messages through an empty ring, and credits of a full ring.
+// Two threads per rank: messages through an empty ring, and credits of a full ring.
 Program two_messages() { return broadcast_of(2, 0, 2, 2); }
 Program two_credits() { return broadcast_of(2, kRingSlots, 2, 2); }
 
@@ -143,7 +143,7 @@ Program packets() {
       c);
 }
 
-// No other access orders a packet's word, so it must not be torn at either end.
+// No other access orders a packet's word, so neither end may tear it.
 const Row kPackets[] = {
     {{.location = "packets", .access = Access::store, .torn = true}, "a wrong sum"},
     {{.location = "packets", .access = Access::load, .torn = true}, "a wrong sum"},

@@ -1,4 +1,3 @@
-// Tests a model on a device: moves it, trains it in parallel with one on the CPU, and saves it.
 #include <cmath>
 #include <filesystem>
 #include <unistd.h>
@@ -19,7 +18,6 @@ namespace {
 
 Device device() { return Device::cuda(device_count() - 1); }
 
-// Losses of AdamW steps with clipping, and the bits of the parameters at the end.
 struct Run {
   std::vector<double> losses;
   std::uint64_t hash = 0;

@@ -1,4 +1,4 @@
-// The host must not wait for a device within a step: neither for the check of indices and targets,
+// Within a step, the host must not wait for a device, neither for the check of indices and targets,
 // nor for the loss. Errors that a device finds are reported later.
 #include <cmath>
 #include <string>
@@ -43,9 +43,9 @@ TEST_CASE("a step of training is queued while the device has not begun with it",
   const auto value = [](const Fetch& fetch) {
     return *reinterpret_cast<const float*>(fetch.wait());
   };
-  const float first = value(step());  // allocates, so a driver may wait for the device there
+  const float first = value(step());  // allocates, so a driver may wait here
   value(step());
-  // A thread that waits nevertheless is released after 10 s, and reported.
+  // If this thread waits for the device after all, the gate opens after 10 s, and `late` is set.
   bool late = false, done = false;
   std::mutex mutex;
   std::condition_variable changed;

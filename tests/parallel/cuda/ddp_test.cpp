@@ -1,5 +1,5 @@
-// DistributedDataParallel with the model on a device. Ranks are threads, each with its own device.
-// All numbers are whole, so every result is exact and must equal the result of one rank on the CPU.
+// DistributedDataParallel with the model on a device, and ranks as threads. All numbers are whole,
+// so every result must equal the result of one rank on the CPU.
 #include "runtime/parallel/ddp.hpp"
 
 #include <cmath>
@@ -27,7 +27,6 @@ using Values = std::vector<std::vector<float>>;
 
 enum class Way { cpu, on_device, through_host };
 
-// Return the options of a rank's group, and the device of its model.
 comm::GroupOptions options_for(Way way, int rank) {
   comm::GroupOptions options;
   if (way == Way::on_device) options.device = Device::cuda(rank % device_count());
@@ -37,14 +36,14 @@ Device model_device(Way way, int rank) {
   return way == Way::cpu ? Device::cpu() : Device::cuda(rank % device_count());
 }
 
-// Runs body(group, device of the model) on every rank.
+// Runs body(group, the model's device) on every rank.
 std::vector<Values> run(
     Way way, int world,
     const std::function<Values(const std::shared_ptr<comm::ProcessGroup>&, Device)>& body) {
   return run_threads<Values>(
       world,
       [&](comm::ProcessGroup& group) {
-        // The pointer does not own the group, which outlives the body.
+        // Does not own the group, which outlives the body.
         const std::shared_ptr<comm::ProcessGroup> shared(std::shared_ptr<void>(), &group);
         return body(shared, model_device(way, group.rank()));
       },
@@ -61,7 +60,7 @@ void move(const Toy& toy, Device device) {
   for (const auto& [name, p] : toy.parameters) p.move_to(device);
 }
 
-// Trains toy number `which` with small buckets, so that there are several and the plan is rebuilt.
+// Trains toy number `which` with several small buckets, which are rebuilt.
 Values train(std::size_t which, const std::shared_ptr<comm::ProcessGroup>& group, Device device,
              bool find_unused) {
   const Toy toy = all_toys(5 + static_cast<std::uint32_t>(group->rank()))[which];
@@ -180,7 +179,7 @@ TEST_CASE(
     });
     for (const Values& rank : seen) {
       CHECK(rank[0][0] >= 2);
-      CHECK(rank[0][1] >= rank[0][0] - 1);  // all except perhaps the last one
+      CHECK(rank[0][1] >= rank[0][0] - 1);  // all except perhaps the last bucket
     }
   }
 }

@@ -1,6 +1,6 @@
-// Hooks, join, static graphs, SyncBatchNorm and checkpoints with the model on a device and ranks as
-// threads. The group is on the device, or on the host with gradients copied there. Numbers are
-// whole where the result must equal the CPU's bit for bit.
+// Hooks, join, static graphs, SyncBatchNorm and checkpoints with the model on a device, and ranks
+// as threads. The group is on the device or on the host. Where results must equal the CPU's,
+// numbers are whole.
 #include <cmath>
 
 #include "runtime/nn/gpt.hpp"
@@ -52,7 +52,7 @@ double worst(const Values& a, const Values& b) {
 
 using MakeHook = std::function<CommHook(const Group&)>;
 
-// Returns the gradients after three passes in small whole numbers. Several buckets are rebuilt.
+// Returns the gradients after three passes in small whole numbers, with rebuilt buckets.
 Values gradients(const Group& group, Device device, const MakeHook& hook) {
   const Toy toy = mlp_toy(3);
   move(toy, device);
@@ -178,7 +178,7 @@ TEST_CASE("a checkpointed GPT on a device has the bits of one that is not, with 
     }
     return values_of(model.named_parameters());
   };
-  // Uses one rank, because the default generator is shared by all devices and not thread-safe.
+  // One rank, because the default generator is not thread-safe.
   const auto with = [&](bool checkpointing) {
     return run<Values>(Way::on_device, 1,
                        [&](const Group& g, Device d) { return body(g, d, checkpointing); })[0];

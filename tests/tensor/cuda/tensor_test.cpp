@@ -1,4 +1,3 @@
-// Tests tensors on devices: their values, their addresses, and which code may access them.
 #include "runtime/tensor/tensor.hpp"
 
 #include <cmath>

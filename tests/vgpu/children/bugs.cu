@@ -1,6 +1,5 @@
 // Ten classic mistakes of CUDA programs, each next to the right version: `bugs NAME [right]`.
-// tests/vgpu/bugs_test.cpp has the message of each one, and also finds the lines marked "the bug"
-// in this file.
+// tests/vgpu/bugs_test.cpp has their messages and finds the lines marked "the bug" in this file.
 #include <cstdio>
 #include <cstring>
 #include <cuda.h>

@@ -1,4 +1,4 @@
-// Two processes with IPC handles: `ipc SCENARIO` exits with 0 if everything worked as it should.
+// Two processes with IPC handles: `ipc SCENARIO` exits with 0 if all went well.
 #include <cstring>
 #include <cuda.h>
 #include <signal.h>
@@ -25,8 +25,7 @@ __global__ void doze(int ms) {
   for (int i = 0; i < ms * 10; ++i) __nanosleep(100'000);
 }
 
-// The importer's kernel writes to both of the exporter's arrays, from another device and from the
-// same one.
+// The importer's kernel writes to both of the exporter's arrays.
 int write_both(int importer_device) {
   return run_pair(
       "ipc",
@@ -144,7 +143,7 @@ int events() {
           expect(cudaEventQuery(theirs) == cudaSuccess, "the event has been reached");
           wire.send(1);
         }
-        // A stream that has not reached an event yet keeps the resources of the event.
+        // A stream that has not reached an event keeps the resources of the event.
         launch(doze, 1, 1, 0, stream.get(), 20);
         cuda_check(cudaStreamWaitEvent(stream.get(), theirs));
         cuda_check(cudaEventRecord(theirs, stream.get()));
@@ -153,7 +152,7 @@ int events() {
       });
 }
 
-// The exporter is killed. Memory that was opened stays readable, but nothing more can be opened.
+// The exporter is killed. Memory that is open stays readable, but nothing more can be opened.
 int killed() {
   return run_pair(
       "ipc",
@@ -200,7 +199,7 @@ int killed() {
 
 }  // namespace
 
-// defined in ipc_neighbours.cu
+// In ipc_neighbours.cu.
 int stranger_imports();
 int stranger_exports();
 int guessed();

@@ -1,5 +1,5 @@
-// Mistakes that end the program: `mistakes NAME [right]`, like bugs.cu. The messages are in
-// tests/vgpu/mistakes_test.cpp.
+// Mistakes that end the program: `mistakes NAME [right]`, like bugs.cu.
+// tests/vgpu/mistakes_test.cpp has their messages.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -71,7 +71,7 @@ int copy_into_nowhere(bool right) {
 
 __global__ void write_one(float* x) { *x = 1; }
 
-// The importer closes the handle, and continues to use the memory.
+// The importer closes the handle and continues to use the memory.
 int use_after_close(bool right) {
   return run_pair(
       "mistakes",
@@ -95,7 +95,7 @@ int use_after_close(bool right) {
 }
 
 // The host allocates, or launches a kernel for the first time, while a kernel waits for the host.
-// With VGPU_DRIVER_WAITS=1 this call waits for the kernel.
+// With VGPU_DRIVER_WAITS=1 the host's call waits for that kernel, so neither can continue.
 __global__ void wait_for(unsigned* flag) {
   while (cuda::atomic_ref<unsigned, cuda::thread_scope_system>(*flag).load(
              cuda::memory_order_relaxed) == 0) {
@@ -110,7 +110,8 @@ int beside_waiting(bool right, const std::function<void(cudaStream_t)>& call) {
   if (right) call(other.get());
   launch(wait_for, 1, 1, 0, stream.get(), flag);
   while (cudaStreamQuery(stream.get()) == cudaErrorNotReady && flag[0] == 0) {
-    // The kernel may run from here on, and the call below waits until it has ended.
+    // The kernel is probably running by now. If so, the call below waits until the kernel has
+    // ended.
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (!right) call(other.get());
     cuda::atomic_ref<unsigned, cuda::thread_scope_system>(*flag).store(1,

@@ -1,5 +1,5 @@
-// Two processes with a wire between them, for programs that share device memory. Neither has used
-// CUDA before the fork.
+// Two processes that share device memory, and a wire between them. Neither has used CUDA before the
+// fork.
 #pragma once
 
 #include <cstdio>

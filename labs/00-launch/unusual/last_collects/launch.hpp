@@ -1,5 +1,5 @@
-// Unusual and correct: a job has a random name instead of a claimed one, and launch cleans up at
-// its two exits, from a table of processes, instead of in a destructor.
+// Unusual and correct: a random name instead of a claimed one, and a cleanup at launch's two exits,
+// from a table of processes, instead of in a destructor.
 #pragma once
 
 #include <random>

@@ -1,5 +1,6 @@
-// All ranks poll the folder. A rank that sees N cards writes them to one list, which all ranks
-// read. The list also carries the errors. This is the lesson's method, with a folder as the store.
+// All ranks poll the folder. The first rank that sees N cards, or runs out of patience, writes the
+// cards or the errors to one list, which all ranks read. This is the lesson's method, with a folder
+// as the store.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Unusual and correct: 128 bits for products, and no walk over dimensions to find strides. The runs
 // of row-by-row elements end at certain counts from the back ("corners"). Where the old sizes have
-// a corner that no stride crosses, the new sizes must have one as well. The strides are then read
-// off at the corners.
+// a corner with a gap, the new sizes must have one as well. The strides are then read off at the
+// corners.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,7 @@ inline std::int64_t numel_of(const Shape& sizes) {
   return none ? 0 : std::int64_t(count);
 }
 
-// Returns the number of elements behind each dimension: 12, 4 and 1 for [2, 3, 4]. These are the
-// row-by-row strides.
+// Returns the number of elements behind each dimension: 12, 4 and 1 for [2, 3, 4].
 inline Shape row_major(const Shape& sizes) {
   Shape behind(sizes.size(), 1);
   for (std::size_t d = 0; d < sizes.size(); ++d)

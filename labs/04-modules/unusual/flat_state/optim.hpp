@@ -1,6 +1,6 @@
-// Unusual and correct: each kind of state is one array for all parameters; SGD counts its steps
-// instead of asking whether it is the first step; AdamW is written as a moving average, with the
-// two corrections in one factor, as in the last lines of section 2 of the paper.
+// Unusual and correct: each kind of state is one array for all parameters; SGD counts its steps;
+// AdamW is written as a moving average, with the two corrections in one factor, as at the end of
+// section 2 of the Adam paper.
 #pragma once
 
 #include <algorithm>

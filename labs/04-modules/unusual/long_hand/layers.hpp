@@ -1,6 +1,6 @@
 // Unusual and correct: Linear keeps x transposed and works column by column; ReLU keeps a mask; the
-// MLP is a list of steps, each a pair of functions, in which a ReLU belongs to the preceding
-// Linear.
+// MLP is a list of steps, each a pair of functions, in which a ReLU belongs to the Linear before
+// it.
 #pragma once
 
 #include <cstddef>
@@ -73,8 +73,8 @@ class Linear {
         weight.grad[o * ins + i] = float(weight.grad[o * ins + i] + sum);
       }
     }
-    // A frozen parameter gets its old gradient back. The bias completes first, because the order is
-    // up to the layer.
+    // A frozen parameter gets its old gradient back. The bias completes first; either order is
+    // right.
     if (!weight.requires_grad) weight.grad = before_weight.grad;
     if (!bias.requires_grad) bias.grad = before_bias.grad;
     bias.complete();

@@ -1,5 +1,5 @@
 // Unusual and correct: the loss is log(1 + the weights of the other classes relative to the
-// target), and the target's gradient is minus the sum of all others.
+// target), and the target's gradient is minus the sum of all other gradients.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Unusual and correct: one slot, far larger than the solution's, and two counts, of pieces put in
-// and of pieces taken out; the slot is full while `filled` is ahead. After sending a piece, a rank
-// receives the next piece for itself without waiting until its own piece has been taken.
+// and taken out; the slot is full while `filled` is ahead. A rank that has sent a piece receives
+// its next piece without waiting until the sent piece has been taken.
 #pragma once
 
 #include <algorithm>

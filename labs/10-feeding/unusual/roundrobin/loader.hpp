@@ -1,6 +1,5 @@
 // Unusual and correct, and PyTorch's way: batch b belongs to worker b % workers, which has its own
-// queue. For each batch that it returns, the caller assigns one more batch, to the next worker in
-// turn.
+// queue. For each batch that it takes, next() assigns one more to the next worker in turn.
 #pragma once
 
 #include <algorithm>

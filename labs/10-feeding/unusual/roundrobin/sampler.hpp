@@ -1,5 +1,5 @@
-// Unusual and correct: the padded order is built, as in PyTorch's Python code, and then cut into
-// strides; the permutation counts down instead of up.
+// Unusual and correct: the padded order is built, as in PyTorch's Python code, and each rank takes
+// every world-th sample; the permutation counts down instead of up.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class DistributedSampler {
     std::vector<std::int64_t> rest;
     for (std::int64_t i = used; i < n_; ++i) rest.push_back(whole[std::size_t(i)]);
     const auto world = std::size_t(o_.world);
-    // The padding is the beginning of the whole order, not of the rest.
+    // Pads with the beginning of the whole order, not of the rest.
     for (std::size_t i = 0; !o_.drop_last && rest.size() % world != 0; ++i)
       rest.push_back(whole[i % whole.size()]);
     while (rest.size() % world != 0) rest.pop_back();

@@ -1,5 +1,5 @@
-// Unusual but correct: a scaler that counts down to the next growth, and stores whether the
-// gradients were good rather than whether one was not finite.
+// Unusual and correct: a scaler that counts down to the next growth, and stores whether the
+// gradients were good.
 #pragma once
 
 #include <cmath>

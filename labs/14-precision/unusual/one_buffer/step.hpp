@@ -1,6 +1,6 @@
-// Unusual but correct: gradients are divided before the sum; their buffer has one more element, in
-// which each rank reports a non-finite gradient; NoSync counts the live NoSyncs; an epoch is one
-// loop over the batches.
+// Unusual and correct: gradients are divided before the sum; their buffer has one more element, in
+// which each rank reports a non-finite gradient; the replica counts the live NoSyncs; an epoch is
+// one loop over the batches.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,4 @@
-// Unusual but correct: one walk along the start and end points, with counters of the active
-// intervals.
+// Unusual and correct: one walk along the start and end points, counting the active intervals.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +33,8 @@ inline void add(std::vector<Change>& changes, Interval i, int what, std::int64_t
   changes.push_back({i.end, what, -1, thread});
 }
 
-// Calls visit(length, change) for the time before each change.
+// Sorts the changes by time and calls visit(length, change) for each; length is the time since the
+// previous change, 0 for the first.
 template <class Visit>
 void walk(std::vector<Change>& changes, Visit visit) {
   std::sort(changes.begin(), changes.end(),

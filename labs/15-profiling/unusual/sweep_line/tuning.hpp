@@ -1,4 +1,4 @@
-// Unusual but correct: builds the list of buckets first; computes the roof from intensities.
+// Unusual and correct: builds the list of buckets first; computes the roof from intensities.
 #pragma once
 
 #include <algorithm>

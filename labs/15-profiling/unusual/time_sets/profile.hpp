@@ -1,4 +1,4 @@
-// Unusual but correct: sets of time are maps from start points to end points, cut and joined one
+// Unusual and correct: sets of time are maps from start points to end points, cut and joined one
 // interval at a time.
 #pragma once
 
@@ -37,7 +37,6 @@ class TimeSet {
     }
     parts_[i.begin] = i.end;
   }
-  // Removes the interval.
   void cut(Interval i) {
     if (i.end <= i.begin) return;
     auto next = parts_.lower_bound(i.begin);

@@ -1,6 +1,6 @@
-// Unusual but correct: all data moves from rank to rank. Generators are collected on the way down
-// to rank 0, and the snapshot is passed up. The carried generators belong to all ranks that ever
-// existed.
+// Unusual and correct: all data moves from rank to rank. Generators are collected on the way down
+// to rank 0, and the snapshot is passed up. Every rank carries the generators of all ranks that
+// ever existed.
 #pragma once
 
 #include <cstdint>

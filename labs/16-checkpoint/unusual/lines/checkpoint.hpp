@@ -1,6 +1,6 @@
-// Unusual but correct: readable text with one item per line, floats as the hex of their bits, the
-// digest in the last line. The unfinished file has the same name for all steps, and the digests are
-// checked again before pruning.
+// Unusual and correct: readable text with one item per line, floats as the hex of their bits, the
+// digest in the last line. The unfinished file has one name for all steps. Every save checks the
+// digests of all files again before it removes old ones.
 #pragma once
 
 #include <bit>

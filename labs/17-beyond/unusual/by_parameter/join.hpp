@@ -1,5 +1,5 @@
-// Unusual but correct: lab 17, part 2. The ranks announce their batches by an all-reduce, and a
-// rank without one contributes a new vector of zeros.
+// Unusual and correct: the ranks announce their batches by an all-reduce, and a rank without one
+// contributes a new vector of zeros.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,5 @@
-// Unusual but correct: lab 17, part 3. m and v are stored as pairs, the reduced gradients exist
-// only between reduce_gradients() and step(), and each rank copies only its own elements before
-// the update.
+// Unusual and correct: m and v are stored as pairs, the reduced gradients exist only between
+// reduce_gradients() and step(), and each rank copies only its own elements before the update.
 #pragma once
 
 #include <algorithm>

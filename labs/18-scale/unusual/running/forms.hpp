@@ -1,5 +1,5 @@
-// Unusual but correct: rates before times, Welford's running mean, Daly's series by Horner, the
-// expected time stretch by stretch.
+// Unusual and correct: the probability of a failure by tanh, Daly's series by Horner's rule, the
+// expected time stretch by stretch, Welford's running mean.
 #pragma once
 
 #include <cmath>

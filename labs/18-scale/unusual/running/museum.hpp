@@ -1,5 +1,5 @@
-// Unusual but correct: the student's own simulator, which the other tasks test, computes the
-// expectations; the cases are a few moments of one large job.
+// Unusual and correct: the student's own simulator, which the other tasks test, computes the
+// expectations; most cases are a few moments of one large job.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,6 @@
-// The part of libibverbs that a first RDMA program needs, for machines without libibverbs. Names,
-// fields and values are those in the real <infiniband/verbs.h>, so the same source compiles against
-// either. Instead of an adapter it uses the device of ../device.hpp, which checks every call.
+// The part of libibverbs that a first RDMA program needs. Names, fields and values are those in the
+// real <infiniband/verbs.h>, so the same source compiles against either. Instead of an adapter it
+// uses the device of ../device.hpp, which checks every call.
 //
 // Features that no lab uses are missing (SRQ, UD, atomics, windows, events). The man pages apply.
 #pragma once

@@ -7,7 +7,7 @@ namespace ringsmith::comm::rdma {
 
 namespace {
 
-// Every counter has its own cache line.
+// Every counter is at the start of a cache line.
 constexpr std::size_t kCounterLine = 64;  // bytes
 constexpr std::uint32_t kValueMask = (1U << Immediate::kValueBits) - 1;
 
@@ -82,7 +82,7 @@ void Connection::connect(const Adapter& adapter, const Endpoint& theirs, const P
   ibv_qp_attr send{};
   send.qp_state = IBV_QPS_RTS;
   send.timeout = 18;   // 1.07 s until a retry, because a busy host may be silent for long
-  send.retry_cnt = 7;  // then the connection fails
+  send.retry_cnt = 7;  // after 7 retries the connection fails
   send.rnr_retry = 7;  // unlimited, because the group's deadline applies
   send.sq_psn = first_packet_;
   send.max_rd_atomic = 1;

@@ -5,9 +5,10 @@
 //             --RDMA WRITE WITH IMMEDIATE----->  mirror + a completion that says which counter
 //
 // The immediate value holds the counter's position and the low bits of its new value. The receiver
-// stores the counter when the completion arrives; all earlier writes of the connection are then in
-// place. A completion at the sender means that its request and all earlier ones are done, and that
-// their entries in the send queue are free again. Only every kSignalEvery-th request asks for one.
+// stores the counter when the completion arrives, because by then all earlier writes of the
+// connection are in place. A completion at the sender means that its request and all earlier ones
+// are done, and that their entries in the send queue are free again. Only every kSignalEvery-th
+// request asks for a completion.
 #pragma once
 
 #include <array>
@@ -26,7 +27,7 @@ struct Endpoint {
   std::uint32_t queue_pair = 0;
   std::uint32_t first_packet = 0;  // the sender's first packet number, 24 bits
   std::uint32_t key = 0;           // of the mirror up to its first slot
-  std::uint32_t slots_key = 0;     // of the slots in it for the other end
+  std::uint32_t slots_key = 0;     // of the mirror's slots for the other end
   std::uint64_t address = 0;       // of the mirror
 };
 struct PortAddress {
@@ -85,7 +86,7 @@ class Connection {
   std::size_t first_slot_;
   MemoryRegion mirror_, slots_;
   QueuePair queue_pair_;
-  // Random, because an attacker that knew this number and the queue pair's could forge packets.
+  // Random, because whoever knows this number and the queue pair's can forge packets.
   std::uint32_t first_packet_ = std::random_device()() & 0xffffff;
   Endpoint theirs_;
   std::deque<Request> noted_;

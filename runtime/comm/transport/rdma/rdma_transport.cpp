@@ -55,8 +55,8 @@ RdmaTransport::RdmaTransport(Bootstrap& bootstrap, Adapter adapter,
   exchange(bootstrap);
 }
 
-// Exchanges records and connects. A rank's record has its port, then the queue pair, first packet
-// number, keys and address for every rank.
+// A rank's record has its port, then the queue pair, first packet number, keys and address for
+// every rank.
 void RdmaTransport::exchange(Bootstrap& bootstrap) {
   std::ostringstream mine;
   mine << adapter_.lid << ' ' << text_of(adapter_.gid) << ' ' << static_cast<int>(adapter_.mtu);
@@ -186,7 +186,7 @@ bool RdmaTransport::flushed(int& to_whom) const {
 }
 
 void RdmaTransport::sleep(std::chrono::milliseconds most) {
-  // Completions after this request cause an event; earlier ones must be polled for.
+  // Completions after this request cause an event; earlier completions must be polled for.
   const std::uint64_t before = taken_;
   if (const int error = ibv_req_notify_cq(completions_.get(), 0); error != 0)
     fail("requesting a notification of completions", error);

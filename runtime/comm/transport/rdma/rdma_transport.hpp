@@ -1,6 +1,7 @@
 // The network over RDMA verbs: a connection (RC queue pair) to each remote rank, and one completion
 // queue for all. Each connection has a TCP socket that carries no data. The kernel closes this
-// socket when the peer's process dies, which the device would notice only after all its retries.
+// socket when the peer's process dies; the device would notice the death only after all its
+// retries.
 #pragma once
 
 #include <memory>

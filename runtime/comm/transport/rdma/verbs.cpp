@@ -59,7 +59,8 @@ std::string use(ibv_device* candidate, Adapter& adapter) {
   return {};
 }
 
-// Returns this rank's name in the comma-separated list; the ranks take the names in turn.
+// Returns the name in the comma-separated list that this rank must use; the ranks take the names in
+// turn.
 std::string turn(const std::string& wanted, int rank) {
   std::vector<std::string> names;
   std::istringstream in(wanted);

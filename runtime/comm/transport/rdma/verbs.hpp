@@ -55,12 +55,10 @@ struct Adapter {
 // unusable.
 [[nodiscard]] Adapter open_adapter(const std::string& wanted, int rank);
 
-// Registers memory with the adapter; access: IBV_ACCESS_... Throws CommError if the device does not
-// accept the memory.
+// access: IBV_ACCESS_... Throws CommError if the device refuses the memory.
 [[nodiscard]] MemoryRegion register_memory(const Adapter& adapter, std::byte* memory,
                                            std::size_t bytes, int access);
 
-// Returns the size in bytes.
 [[nodiscard]] inline int bytes_of(ibv_mtu mtu) { return 128 << static_cast<int>(mtu); }
 
 // Returns libibverbs' status of a failed completion and a remedy: "RDMA write failed: transport

@@ -2,9 +2,9 @@
 // then "here is my memory"; or "I leave, because of rank 1".
 //
 // Any process of the machine can connect to an abstract Unix socket. Therefore ranks ask the kernel
-// for the user at the other end, and each message carries the random word of its receiver
-// (types/bootstrap.hpp). A rank sends its memory only to a process that has shown the word, and
-// accepts memory only with it:
+// which user is at the other end, and each message carries its receiver's random word
+// (types/bootstrap.hpp). A rank sends its memory only to a process that has sent the word, and
+// accepts memory only with its own word:
 //
 //     rank 2                                     rank 0, the listener
 //     "rank 2", word of 0 --------------------->  is the word mine?
@@ -33,8 +33,7 @@ struct Greeting {
   Descriptor memory{};  // the sender's memory, if requested
 };
 
-// True if, according to the kernel, the process that connected or listens at the other end belongs
-// to this user.
+// True if, according to the kernel, the process at the other end belongs to this user.
 [[nodiscard]] bool of_our_user(int socket) noexcept;
 
 // Send a message. word: the receiver's; memory: -1 for none. These calls never block.
@@ -43,11 +42,11 @@ struct Greeting {
 void send_farewell(int socket, const Word& word, int culprit) noexcept;
 
 // Receives a message for the rank whose word is `mine`. Without Take::memory, the kernel discards
-// any descriptors in it, so that a stranger cannot fill this process's descriptor table.
+// any descriptors in it, so strangers cannot fill this process's descriptor table.
 enum class Take : std::uint8_t { words, memory };
 [[nodiscard]] Greeting receive_greeting(int socket, const Word& mine, Take take);
-// Returns the culprit's rank if the next message is a farewell, which stays in the socket; else -1.
-// For peers that have been greeted, which otherwise send only doorbells.
+// Returns the culprit's rank if the next message is a farewell, else -1. Leaves the message in the
+// socket. For connected peers, which otherwise send only doorbells.
 [[nodiscard]] int overhear_farewell(int socket, const Word& mine) noexcept;
 
 }  // namespace ringsmith::comm

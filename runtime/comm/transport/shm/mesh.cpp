@@ -23,8 +23,7 @@ std::string machine_identity() {
   return boot;
 }
 
-// Identifies the network namespace. Processes on one machine can connect over an abstract Unix
-// socket only within one namespace.
+// Abstract Unix sockets connect processes only within one network namespace.
 std::string network_namespace() {
   std::array<char, 64> netns{};
   if (readlink("/proc/self/ns/net", netns.data(), netns.size() - 1) < 0) netns[0] = '?';
@@ -70,7 +69,6 @@ struct HostRecord {
   }
 };
 
-// Numbers the nodes in the order of their first ranks.
 void number_nodes(const std::vector<HostRecord>& records, std::vector<PeerLink>& links) {
   std::map<std::tuple<std::string, std::string, int>, int> known;
   for (std::size_t r = 0; r < records.size(); ++r) {
@@ -81,8 +79,8 @@ void number_nodes(const std::vector<HostRecord>& records, std::vector<PeerLink>&
   }
 }
 
-// Returns the program's settings, under the names that its user knows, followed by the group's
-// options, for programs without settings.
+// Returns the program's settings followed by the group's options: if both differ, the error names a
+// setting, because users know its name.
 Settings settings_of(const GroupOptions& o) {
   Settings all = o.settings;
   const Settings own{{"GroupOptions::transport", std::string(name_of(o.transport))},
@@ -97,8 +95,7 @@ Settings settings_of(const GroupOptions& o) {
 }
 
 // Runs before any connection is made, so that all ranks leave with the same message if settings
-// differ. The texts are exchanged only if their lengths or hashes, which are in the records,
-// differ.
+// differ. The texts are exchanged only if the lengths or hashes in the records differ.
 void compare_settings(Bootstrap& bootstrap, const std::string& mine,
                       const std::vector<HostRecord>& records) {
   constexpr std::size_t kTextPiece = 256;  // bytes: less than a record
@@ -147,7 +144,7 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
   if (!listener.valid()) fail_to_connect("socket");
   if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
     fail_to_connect("bind");
-  // The longest possible queue, because it also holds strangers until the ranks have met.
+  // The longest possible queue, because strangers occupy places in it.
   if (listen(listener.get(), SOMAXCONN) != 0) fail_to_connect("listen");
 
   std::vector<HostRecord> records;

@@ -1,7 +1,7 @@
-// A Unix socket between every two ranks of a host. It carries the descriptor of each rank's shared
-// memory once, and later only doorbells. It stays open so that a peer's death is noticed: the
-// kernel closes the socket when the process at the other end dies, whatever killed it. greeting.hpp
-// says which processes may get the memory.
+// A Unix socket between every two ranks of a host. It carries the descriptors of the ranks' shared
+// memory, and doorbells. It stays open so that a peer's death is noticed: the kernel closes the
+// socket when the process at the other end dies. greeting.hpp says which processes may get the
+// memory.
 #pragma once
 
 #include <string>
@@ -26,15 +26,14 @@ struct PeerLink {
   bool same_host = true;     // same machine and network namespace: Unix sockets reach it
   bool same_machine = true;  // same kernel: it shares this rank's CPUs
   int node = 0;              // the same for ranks that may share memory; rank 0's is 0
-  bool remote = false;       // cannot be reached by shared memory
+  bool remote = false;       // not reached through shared memory
   std::string cpus;          // the CPUs the peer may run on, as a string of 0 and 1
 };
 
-// Connects the ranks of one host and exchanges their memory. Collective over all ranks. Ranks that
-// shared memory does not reach, or must not be used for, are marked as remote. Throws UsageError if
-// the transport is shm and a rank is on another node (another host, another network namespace, or a
-// node made by options.ranks_per_node), or if the ranks' settings differ: GroupOptions::settings,
-// and the options of the group that must be equal.
+// Collective over all ranks. Connects the ranks of one host and exchanges their memory. Other
+// ranks, or all if the transport is tcp or rdma, are marked as remote. Throws UsageError if the
+// transport is shm and a rank is on another node (another host or network namespace, or a node made
+// by options.ranks_per_node), or if settings or options that must be equal differ.
 [[nodiscard]] std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memory,
                                                  const GroupOptions& options);
 
@@ -44,23 +43,21 @@ struct PeerLink {
 // True if the other end has gone. Never blocks.
 [[nodiscard]] bool hung_up(const Descriptor& socket);
 
-// The ranks of a host greet each other on Unix sockets, in any order, and exchange their memory. If
-// a rank dies meanwhile, the rank that notices tells the others before it leaves, so that all name
-// the dead rank; transport/tcp/connect.cpp does the same for TCP.
+// How the ranks of a host meet (reception.cpp). If a rank dies before all are connected, the rank
+// that notices tells the others before it leaves, so that all name the dead rank; tcp/connect.cpp
+// does the same for TCP.
 //
-// Strangers may connect, too: processes of other users, which the kernel identifies, and processes
-// of this user that do not know the word (greeting.hpp). Their messages are dropped, and no rank
-// waits for them; a rank that cannot connect because of them tries again.
+// Strangers may connect, too: processes of other users, or of this user without the word
+// (greeting.hpp). Their messages are dropped, and no rank waits for them.
 
-// Makes an abstract address, which is a name that starts with a zero byte and has no file.
+// Makes an abstract address: its name starts with a zero byte, and it has no file.
 [[nodiscard]] socklen_t make_address(const std::string& name, sockaddr_un& address);
 
 // Throws CommError with errno's text.
 [[noreturn]] void fail_to_connect(const std::string& what);
 
-// Fills in socket and memory of the links that are not remote, whose words are known. names: the
-// listeners of all ranks; the names of remote ranks are unused. Throws PeerLost naming the rank
-// that has gone or is silent.
+// Fills in socket and memory of the links that are not remote. names: each rank's listener; unused
+// for remote ranks. Throws PeerLost naming the rank that has gone or is silent.
 void meet_on_host(Bootstrap& bootstrap, const Descriptor& memory, const Descriptor& listener,
                   const std::vector<std::string>& names, std::vector<PeerLink>& links,
                   Deadline deadline);

@@ -36,8 +36,7 @@ class HostReception {
         names_(names),
         links_(links),
         deadline_(deadline) {
-    fcntl(listener_.get(), F_SETFL, O_NONBLOCK);  // so that accept() can run until the queue is
-                                                  // empty
+    fcntl(listener_.get(), F_SETFL, O_NONBLOCK);  // accept() must not block
   }
 
   void meet_all() {
@@ -81,9 +80,9 @@ class HostReception {
       if (is_peer(r) && !links_[static_cast<std::size_t>(r)].memory.valid()) return r;
     return -1;
   }
-  // Looks for farewells on the sockets of the ranks that have been met. A rank that dies before it
-  // connects to this one leaves no connection whose end this rank could see, but other ranks may
-  // have noticed its death.
+  // Looks for farewells from connected ranks, and asks the bootstrap. A rank that dies before it
+  // connects to this one leaves no connection whose end this rank could see, but others may have
+  // noticed its death.
   void ask_around() {
     for (const PeerLink& met : links_)
       if (met.memory.valid() && met.socket.valid())
@@ -100,14 +99,14 @@ class HostReception {
       if (is_peer(r) && !link(r).socket.valid() && !call_on(r)) return false;
     return true;
   }
-  // Connects to the peer; false if the peer's queue is full of strangers' connections.
+  // Connects to the peer; false if its queue is full.
   bool call_on(int peer) {
     sockaddr_un address{};
     const socklen_t length = make_address(names_[static_cast<std::size_t>(peer)], address);
     Descriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!caller.valid()) fail_to_connect("socket");
-    // connect() does not wait for accept(), but for room in the queue. Callers that block in
-    // connect() are served in order; a caller that only polls may never be served.
+    // connect() waits for room in the queue, not for accept(). Callers blocked in connect() are
+    // served in order; a caller that only polls may never be served.
     limit_waiting(caller, kInQueue);
     if (connect(caller.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
       if (errno == EAGAIN || errno == EINTR) return false;
@@ -137,8 +136,8 @@ class HostReception {
     if (said.kind == Greeting::Kind::nothing) return;
     if (said.kind == Greeting::Kind::leaves && is_peer(said.blames)) lost(said.blames);
     if (said.kind == Greeting::Kind::gone && peer < rank_) {
-      // Connects again later. Either the peer had too many guests and dropped this one, or it has
-      // gone, which the next attempt will show.
+      // Connects again after kBetweenCalls. Either the peer had too many guests and dropped this
+      // one, or it has gone, which the next attempt will show.
       link(peer).socket = Descriptor();
       next_call_ = Deadline::in(kBetweenCalls);
       return;
@@ -173,9 +172,8 @@ class HostReception {
     }
   }
 
-  // Keeps the listener open for a while, because ranks that have not connected yet would otherwise
-  // find none and blame this rank. They are tracked by rank, because the culprit itself may have
-  // connected before it died.
+  // Keeps the listener open for a while: ranks that have not connected yet would otherwise find no
+  // listener and blame this rank.
   void linger(int culprit) {
     const Deadline deadline = Deadline::in(kLinger);
     std::vector<bool> late(links_.size(), false);
@@ -199,7 +197,7 @@ class HostReception {
       if (entries[0].revents != 0) open_the_door();
     }
   }
-  // The farewell makes the others name the same rank, not this one.
+  // The farewells make the other ranks name `peer`, not this rank.
   [[noreturn]] void lost(int peer) {
     for (const PeerLink& met : links_)
       if (met.socket.valid()) send_farewell(met.socket.get(), met.word, peer);
@@ -222,7 +220,7 @@ class HostReception {
   static constexpr std::chrono::milliseconds kBetweenCalls{5};
   static constexpr std::chrono::milliseconds kInQueue{20};
   static constexpr std::size_t kMostGuests = 256;
-  static constexpr int kCallersAtATime = 256;  // then guests are served again
+  static constexpr int kCallersAtATime = 256;  // after these, guests are served again
 
   Bootstrap& bootstrap_;
   int rank_;

@@ -17,14 +17,14 @@ constexpr Bytes kLeast = MiB(64), kLeastUnlimited = MiB(1024), kMost = MiB(256 <
 constexpr std::size_t kAlign = 64;                       // bytes
 constexpr std::size_t kReturned = std::size_t{1} << 20;  // smaller freed blocks keep their memory
 
-// The segments that this process has mapped, by device and inode of the anonymous file.
+// The segments that this process has mapped.
 struct MappedSegments {
   std::mutex mutex;
   std::map<Segment::Identity, std::weak_ptr<Segment>> mapped;
 };
 
 MappedSegments& mapped_segments() {
-  static auto* const r = new MappedSegments;  // also outlives segments that are freed at exit
+  static auto* const r = new MappedSegments;  // never destroyed: segments may be freed at exit
   return *r;
 }
 
@@ -32,8 +32,6 @@ MappedSegments& mapped_segments() {
 
 std::string in_mib(Bytes bytes) { return std::to_string(bytes.value >> 20) + " MiB"; }
 
-// Returns the limit on this process's address space and the remedy, for error messages; empty if
-// there is no limit.
 std::string address_limit_advice() {
   const auto limit = address_space_limit();
   if (!limit) return {};
@@ -56,8 +54,7 @@ Segment::~Segment() {
   munmap(data_, size_.value);
   MappedSegments& all = mapped_segments();
   const std::lock_guard lock(all.mutex);
-  const auto entry = all.mapped.find(identity_);  // may be a new segment's, if the file was
-                                                  // reopened meanwhile
+  const auto entry = all.mapped.find(identity_);  // live if the file was reopened
   if (entry != all.mapped.end() && entry->second.expired()) all.mapped.erase(entry);
 }
 
@@ -116,7 +113,7 @@ Bytes communication_space(Bytes fixed, int ranks) {
   if (!limit) return wanted;
   const Bytes left = *limit - std::min(*limit, address_space());
   const auto each = [&](std::size_t space) { return space / static_cast<std::size_t>(ranks); };
-  // Use half of it, because other groups, tensors and threads need space, too.
+  // Other groups, tensors and threads need space, too.
   const Bytes half(each(left.value / 2));
   if (half.value >= fixed.value + kLeast.value) return std::min(wanted, half - fixed);
   if (each(left.value) >= fixed.value + kLeast.value) return kLeast;

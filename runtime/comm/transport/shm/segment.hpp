@@ -4,7 +4,7 @@
 //
 // A segment is sparse: its size is reserved address space, and memory is used only for pages that
 // have been committed or touched. A process maps a segment only once: opening it again, or opening
-// one that this process created (ranks that are threads), gives the same pointer.
+// one that the process created, gives the same pointer.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,8 @@ class Segment {
   // Allocates the memory of this range. Throws CommError with the size if there is not enough.
   // Without this call, touching the range when memory is short would raise SIGBUS.
   void commit(Bytes offset, Bytes size);
-  // Returns the memory of the whole pages in this range to the system; then they read as zero.
+  // Returns the memory of the whole pages in this range to the system. From then on, these pages
+  // read as zero.
   void release(Bytes offset, Bytes size);
 
  private:
@@ -58,8 +59,8 @@ class Segment {
 // a limit leaves too little.
 [[nodiscard]] Bytes communication_space(Bytes fixed, int ranks);
 
-// The free parts of a memory range. Allocates by first fit and merges neighbours. Allocations are
-// usually few and large (buckets), so a map is enough.
+// The free parts of a memory range. A map is enough, because allocations are few and large
+// (buckets).
 class FreeRanges {
  public:
   FreeRanges(std::size_t begin, std::size_t size) { free_[begin] = size; }
@@ -98,7 +99,7 @@ class FreeRanges {
   std::map<std::size_t, std::size_t> free_;  // offset -> size, bytes
 };
 
-// The allocator of one rank's communication memory on the host: first fit in its segment.
+// Allocates one rank's communication memory on the host: first fit in its segment.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
   // Manages the segment from offset `begin` to its end.

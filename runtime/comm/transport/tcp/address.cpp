@@ -26,7 +26,7 @@ struct FreeInfo {
 };
 using Info = std::unique_ptr<addrinfo, FreeInfo>;
 
-// Looks up a host's addresses. code: the result of getaddrinfo(); unless it is 0, returns null.
+// code: the result of getaddrinfo(); unless it is 0, returns null.
 Info look_up(const std::string& host, std::uint16_t port, int type, int& code) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -150,8 +150,7 @@ Listener listen_on(const std::string& where, std::uint16_t port, const std::stri
               "nor is it an interface of this host, which has " + names_of_interfaces());
   Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) throw_errno("socket", errno);
-  // Allows a port to be reused while old connections to it are in TIME_WAIT. Two listeners on one
-  // port remain impossible.
+  // Old connections to the port may be in TIME_WAIT. Two listeners on it remain impossible.
   const int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(socket.get(), info->ai_addr, info->ai_addrlen) != 0 ||
@@ -249,7 +248,7 @@ void endure(const Descriptor& socket, std::chrono::milliseconds silence) {
   };
   set(TCP_USER_TIMEOUT, static_cast<int>(std::clamp<std::int64_t>(silence.count(), 1, INT_MAX)));
   set(kLongestRetry, 1000);
-  set(TCP_THIN_LINEAR_TIMEOUTS, 1);  // the same for six attempts, on older kernels
+  set(TCP_THIN_LINEAR_TIMEOUTS, 1);  // the same for six retries, on older kernels
 }
 
 std::string address_of(const std::string& where) {
@@ -259,8 +258,7 @@ std::string address_of(const std::string& where) {
 }
 
 std::string outward_address() {
-  // On the master's own host, its name may resolve to the loopback. Then the first interface that
-  // is up is used instead.
+  // On the master's own host, its name may resolve to the loopback, which other hosts cannot reach.
   if (const char* master = std::getenv("MASTER_ADDR"); master != nullptr)
     if (std::string address = address_towards(master); !address.empty() && !is_loopback(address))
       return address;

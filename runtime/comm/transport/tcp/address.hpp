@@ -1,5 +1,4 @@
-// Addresses of hosts and their interfaces, and TCP sockets that listen and connect. Used by the
-// ranks of several hosts, and by the store at which they meet.
+// Addresses of hosts and interfaces, and TCP sockets that listen or connect.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +51,8 @@ struct Listener {
 [[nodiscard]] Descriptor connect_to(const Address& address, Deadline deadline, std::string& why,
                                     int* error = nullptr);
 
-// True if the connection stays within this host, because both ends have the same address. Both ends
-// get the same answer.
+// True if both ends have the same address, so the connection stays within this host. Both ends get
+// the same answer.
 [[nodiscard]] bool within_host(const Descriptor& socket);
 
 // Turns off the delay of small packets, and makes the kernel probe a silent peer: after 5 s, and
@@ -61,16 +60,17 @@ struct Listener {
 // for 40 s (see endure()).
 void tune(const Descriptor& socket);
 
-// Makes the kernel keep a connection over `silence`, so that a cable that is unplugged for a
-// shorter time delays the job but does not end it. Also makes it retry soon afterwards, because by
-// default it doubles the time between two attempts, up to 2 minutes.
+// Makes the kernel tolerate `silence` without an acknowledgement, so that a cable unplugged for a
+// shorter time delays the job but does not end it. Also shortens the time between two
+// retransmissions, which by default doubles up to 2 minutes.
 void endure(const Descriptor& socket, std::chrono::milliseconds silence);
 
 // Returns the address of interface `where` ("eth0"), or `where` itself if there is none.
 [[nodiscard]] std::string address_of(const std::string& where);
 
-// Returns the address from which this host reaches the job's master, if the environment names one;
-// else the address of the first interface that is up and not the loopback; else the loopback's.
+// Returns the address from which this host reaches MASTER_ADDR, if that is set and the address is
+// not a loopback address; else the address of the first interface that is up and not the loopback;
+// else the loopback's.
 [[nodiscard]] std::string outward_address();
 
 }  // namespace ringsmith::comm::tcp

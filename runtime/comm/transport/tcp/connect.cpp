@@ -102,15 +102,15 @@ struct Guest {
   }
 };
 
-// Accepts the connections of the ranks above this one. Their greetings arrive in any order, among
-// strangers' connections. While waiting, finds out which rank is to blame if some do not connect.
+// Accepts the connections of the higher ranks, among strangers' connections. If some ranks do not
+// connect, finds the rank to blame.
 //
 //     rank 1 dies      rank 2: cannot reach it, gives up: farewell, "because of 1" --.
-//                      rank 0: waits for 1, 2 and 3, hears it from 2  <--------------'
-//                      rank 3: is late, and still hears it from 0 and 2, which linger
+//                      rank 0: waits for 1, 2 and 3, learns it from 2  <-------------'
+//                      rank 3: is late, but learns it from 0 or 2, which linger
 class TcpReception {
  public:
-  // links: holds the connections to the ranks below this one; the others are added.
+  // links: the caller connects the lower ranks, let_in() adds the higher ones.
   TcpReception(Bootstrap& bootstrap, const Descriptor& listener, const Word& word, int sockets,
                std::vector<PeerSockets>& links, std::vector<bool> remote)
       : bootstrap_(bootstrap),
@@ -122,8 +122,8 @@ class TcpReception {
         remote_(std::move(remote)),
         closed_(links.size(), false) {}
 
-  // Returns once all remote ranks above this one have connected. Throws PeerLost with the rank to
-  // blame if one died or gave up; TimeoutError with the ranks that are missing at the deadline.
+  // Returns once all higher remote ranks have connected. Throws PeerLost with the rank to blame if
+  // one died or gave up; TimeoutError with the ranks that are missing at the deadline.
   void let_in(Deadline deadline) {
     std::vector<pollfd> entries;
     while (missing() > 0) {
@@ -145,13 +145,14 @@ class TcpReception {
     }
   }
 
-  // Tells all ranks, including late ones, which rank made this one leave.
+  // Tells all connected ranks, and those that connect within kLinger, which rank made this rank
+  // leave.
   void give_up(int to_blame) {
     for (const PeerSockets& link : links_)
       for (const Descriptor& socket : link.sockets)
         if (socket.valid()) bid_farewell(socket, to_blame);
     for (const Guest& guest : guests_) bid_farewell(guest.socket, to_blame);
-    // The rank to blame does not count as late, unless it connected before it died.
+    // The rank to blame does not count as late.
     const auto late = [&] {
       return missing() - (to_blame > rank_ && !arrived(static_cast<std::size_t>(to_blame)) ? 1 : 0);
     };
@@ -169,7 +170,7 @@ class TcpReception {
   }
 
  private:
-  // Returns the number of higher remote ranks whose connections are not complete.
+  // Number of higher remote ranks that are not fully connected.
   [[nodiscard]] int missing() const {
     int n = 0;
     for (auto r = static_cast<std::size_t>(rank_) + 1; r < links_.size(); ++r)
@@ -182,8 +183,7 @@ class TcpReception {
     return std::ranges::all_of(sockets, [](const auto& s) { return s.valid(); });
   }
 
-  // Polls the listener, the guests, and the connected ranks, which may leave. Returns true if there
-  // was an event.
+  // Polls the listener, the guests and the connected ranks. True if there was an event.
   bool look(std::vector<pollfd>& entries, int timeout_ms) {
     entries = {{listener_.get(), POLLIN, 0}};
     for (const Guest& guest : guests_) entries.push_back({guest.socket.get(), POLLIN, 0});
@@ -232,9 +232,7 @@ class TcpReception {
     const auto lost = bootstrap_.lost_rank();
     if (!lost) return;
     const auto r = static_cast<std::size_t>(lost->index);
-    if (remote_[r] && arrived(r))
-      return;  // its connection will report this, and perhaps the
-               // reason
+    if (remote_[r] && arrived(r)) return;  // its connection will report this
     give_up(lost->index);
     throw PeerLost(lost->text + " (tcp)", {.rank = rank_, .peer = lost->index, .op = {}});
   }

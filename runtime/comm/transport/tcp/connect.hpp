@@ -27,7 +27,7 @@ struct PeerSockets {
 struct Wiring {
   std::string interface;  // a name or an address; empty: an interface that reaches the others
   int sockets = 1;        // number of sockets between two ranks
-  std::chrono::milliseconds timeout{30'000};  // to connect, and the longest silence of the network
+  std::chrono::milliseconds timeout{30'000};  // to connect; silences may last 10 s longer
 };
 
 // Connects to every rank r with remote[r]. Collective over all ranks of the bootstrap; remote is

@@ -1,8 +1,9 @@
 // There are three versions:
 //
 //   1. a table, one byte at a time: the reference for the others
-//   2. the processor's instruction, 8 bytes at a time. On x86 its latency is 3 cycles, but one can
-//      start in each cycle, so three streams run through three neighbouring blocks
+//   2. the processor's instruction, 8 bytes at a time. On x86 its latency is 3 cycles, but a
+//      new instruction can start in each cycle, so three streams run through three neighbouring
+//      blocks
 //   3. AVX-512: carry-less products fold 256 bytes at a time onto the next 256 ("Fast CRC
 //      Computation for Generic Polynomials Using PCLMULQDQ Instruction", Gopal et al., Intel, 2009)
 #include "runtime/comm/transport/tcp/crc32c.hpp"
@@ -67,7 +68,7 @@ RINGSMITH_CRC32 std::uint32_t one_stream(std::uint32_t crc, const std::byte* at,
   return crc;
 }
 
-// Returns the checksum after `bytes` more zeros: multiplies by x^(8 bytes). The instruction
+// Returns the checksum after `bytes` more zero bytes: multiplies by x^(8 bytes). The instruction
 // contributes x^32, and the product of reversed words contributes one more x.
 template <std::size_t bytes>
 RINGSMITH_CRC32 std::uint32_t skip_bytes(std::uint64_t crc) {

@@ -93,7 +93,7 @@ std::string Sender::flush(int socket) {
     message.msg_iovlen = used;
     const ssize_t sent = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    // Tries again later if buffers are short, because this is temporary and not the peer's fault.
+    // A shortage of buffers is temporary and not the peer's fault.
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || is_lack(errno))) return {};
     if (sent < 0) return std::strerror(errno);
     drop(static_cast<std::size_t>(sent));

@@ -3,7 +3,7 @@
 //     | offset 8 | size 4 | kind 4 | bytes' CRC32C 4 | header's CRC32C 4 | size bytes ... | offset
 //
 // A counter is a write of 8 bytes that becomes visible as a whole. All fields are little endian;
-// the greeting checks that both ends are, too.
+// the greeting checks both ends' byte order.
 //
 // TCP's checksum has only 16 bits, and adapters compute it, so it does not cover bytes that change
 // in the memory of an adapter or a host. One packet in 16 million to 10 billion arrived wrong and
@@ -48,8 +48,8 @@ static_assert(sizeof(FrameHeader) == 24);
 // Large data is sent from the user's buffer; only the kernel copies it. Linux can avoid even this
 // copy (MSG_ZEROCOPY), but not to a socket of the same host: every send of 1 MiB was reported as
 // SO_EE_CODE_ZEROCOPY_COPIED, at 3.0 GB/s where plain sends reached 4.0 (medians of 5 alternating
-// rounds of a small program, not kept, on a busy machine of two cores, 2026-11-22). It has not been
-// measured on an adapter where it might pay, so it is not used.
+// rounds on two busy cores, 2026-11-22). MSG_ZEROCOPY has not been measured on an adapter, so it is
+// not used.
 class Sender {
  public:
   // checksum: false leaves the checksums in the headers at 0.
@@ -84,21 +84,21 @@ class Sender {
 // The receiving end of a TCP wire: writes the received bytes to the mirror of the peer.
 //
 // One system call reads the rest of a large frame directly into its place in the mirror, and the
-// bytes after it into a small buffer, so that only the kernel copies the bytes of a large message.
+// bytes after it into a small buffer, so only the kernel copies large messages.
 //
 // No byte that fails its checksum is used. A small frame is checked before it is copied to its
-// place, because the peer's report may be read at any time. A large one is checked piece by piece
+// place, because the peer's report may be read at any time. A large frame is checked piece by piece
 // while it is in the cache, and in full before the counter that publishes it is stored.
 class Receiver {
  public:
-  // checksum: the sender seals its headers, and bytes that do not match them are refused.
+  // checksum: bytes that do not match the checksums in their header are refused.
   Receiver(std::byte* mirror, std::size_t size, bool checksum = true)
       : mirror_(mirror), size_(size), checksum_(checksum) {}
 
   // Reads all that the socket has. Returns "", or the reason why nothing more will arrive: the peer
   // has closed the connection, an error, or bytes that are not a frame or fail their checksum.
   [[nodiscard]] std::string take(int socket);
-  // True if bytes failed their checksum. Then this rank still sends to the peer.
+  // True if bytes failed their checksum.
   [[nodiscard]] bool damaged() const { return !damage_.empty(); }
 
  private:

@@ -72,8 +72,7 @@ void TcpTransport::publish(int rank, std::size_t offset, std::uint64_t value) {
   s.sender.give_back();
 }
 
-// Sends queued frames. If this fails, the peer may have sent the reason before it left, so
-// give_up() reads that before it sets `broken`.
+// If sending fails, give_up() first reads the remaining bytes, which may include the peer's report.
 void TcpTransport::flush(TcpPeer& peer, SocketStream& stream) {
   std::string trouble = stream.sender.flush(stream.socket.get());
   if (!trouble.empty()) give_up(peer, std::move(trouble), nullptr);

@@ -19,9 +19,8 @@ class TcpTransport : public NetworkTransport {
   // mirrors[r]: this rank's mirror of remote rank r, up to the arena; null for local ranks.
   TcpTransport(std::vector<PeerSockets> links, const std::vector<std::byte*>& mirrors,
                const Layout& layout, Doorbells doorbells, const GroupOptions& options);
-  // Waits until the peers' hosts have received everything. If a socket were closed while it has
-  // unread bytes (such as a credit that is no longer needed), the kernel would discard undelivered
-  // bytes.
+  // Waits until the peers' hosts have received everything. If a socket is closed while it has
+  // unread bytes, such as a late credit, the kernel discards undelivered bytes.
   ~TcpTransport() override;
 
   void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) override {
@@ -49,8 +48,8 @@ class TcpTransport : public NetworkTransport {
     std::string address;
     std::deque<SocketStream> streams;  // none to ranks that share memory
     std::string broken;
-    // True if `broken` is due to bytes that failed their checksum. The peer is alive, and this
-    // rank sends to it until its socket closes, but reads nothing more from it.
+    // Set if bytes failed their checksum. The peer is alive: this rank still sends to it, but reads
+    // nothing more from it.
     bool damaged = false;
     bool sends = true;
   };
@@ -69,7 +68,7 @@ class TcpTransport : public NetworkTransport {
   Layout layout_;
   bool checksum_;                // also for connections within a host
   std::vector<TcpPeer> peers_;   // by rank
-  std::vector<pollfd> entries_;  // of all streams, in order; fd is -1 for closed ones
+  std::vector<pollfd> entries_;  // of all streams, in order; fd -1: not polled
 };
 
 }  // namespace ringsmith::comm::tcp

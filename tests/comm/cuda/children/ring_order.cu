@@ -1,6 +1,6 @@
 // The engine's kernels under ThreadSanitizer: `ring_order KERNEL WORLD [END]`. Ranks are OS threads
-// that share only the stations; END names the end of a hand-off whose ordering is weakened to
-// relaxed. The expected reports are in tests/comm/cuda/ordering_test.cpp.
+// that share only the stations. END names the end of a hand-off that is weakened to relaxed.
+// ordering_test.cpp lists the expected reports.
 //
 // `ring_order report WORLD [END]`: rank 0 runs alone, and its host reads its kernel's report.
 #include <cstdio>
@@ -39,8 +39,7 @@ class Job {
     for (int r = 0; r < world; ++r) data_.emplace_back(Stations::device(r), kCount * sizeof(float));
   }
 
-  // Runs one rank. Its data is written on its own stream, and the ranks synchronize in no other
-  // way.
+  // Runs one rank on its own stream. Only the kernels synchronize the ranks.
   void be_rank(int rank) {
     const Device device = Stations::device(rank);
     const DeviceGuard guard(device);
@@ -57,7 +56,7 @@ class Job {
       if (v != expected()) throw Error("rank " + std::to_string(rank) + " has a wrong sum");
   }
 
-  // Runs rank 0 alone. Nothing but the report orders the host's reads after the kernel's writes.
+  // Runs rank 0 alone. Only the report orders the host's reads after the kernel's writes.
   void be_alone() {
     const DeviceGuard guard(Stations::device(0));
     stations_.limit = 500;

@@ -1,7 +1,6 @@
-// Replaces runtime/comm/transport/segments.hpp by the order of the include folders. Provides two
-// ranks of one host, in the memory of one process, for the unchanged channel.hpp. It lacks the
-// parts that hand-offs do not need: sockets, deadlines, reports. The counters, the slots and the
-// bells are the real ones.
+// Takes the place of runtime/comm/transport/segments.hpp, because its include folder comes first.
+// Provides two ranks of one host in one process for the unchanged channel.hpp, without sockets,
+// deadlines and reports. The counters, slots and bells are the real ones.
 #pragma once
 
 #include <memory>
@@ -13,9 +12,8 @@
 
 namespace ringsmith::comm {
 
-// Shared by the two ranks.
 struct SharedByTwo {
-  Lane lanes[2];  // [rank]: the values it writes in its lane to the other
+  Lane lanes[2];  // [rank]: the lane that this rank writes
   Doorbell bells[2];
   std::atomic<std::uint64_t> wakes[2]{};  // [rank]: the kernel's wake-ups for its bell
   std::byte slots[2][kSlots][16]{};       // [sender]
@@ -58,8 +56,7 @@ class Segments {
 
  private:
   // Simulates the kernel: FUTEX_WAIT compares the word and joins the sleepers in one critical
-  // section, FUTEX_WAKE wakes them in another. There are no spurious wake-ups here, and no timeout
-  // ends the wait.
+  // section, and FUTEX_WAKE wakes them in another. There are no spurious wake-ups and no timeouts.
   void futex_wait(std::uint32_t seen) {
     std::atomic<std::uint64_t>& wakes = shared_->wakes[rank_];
     const std::uint64_t before = wakes.fetch_add(0, std::memory_order_acq_rel);
