@@ -237,7 +237,7 @@ void embedding_backward(std::span<const T> dy, std::int64_t dim,
   if (n == 0 || dim == 0) return;
   const std::int64_t rows = std::ssize(dweight) / dim;
   constexpr std::int64_t kMost = 0xffffffff;
-  require(n <= kMost && rows < kMost, "embedding: more than 2^32 rows or indices");
+  require(n <= kMost && rows <= kMost, "embedding: more than 2^32 - 1 rows or indices");
   const Scratch<Use> uses(2 * n);
   const auto root = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(n))));
   const std::int64_t piece = std::max(kLeastPiece, root), pieces = ceil_div(n, piece);

@@ -40,6 +40,12 @@ const Arena::Allocation* near(const std::map<const std::byte*, Arena::Allocation
   const Arena::Allocation& a = std::prev(next)->second;
   return p < a.pages + a.page_bytes + guard_page() ? &a : nullptr;
 }
+const Arena::Allocation* near(const std::deque<Arena::Allocation>& list, const std::byte* p) {
+  const auto found = std::ranges::find_if(list, [p](const Arena::Allocation& a) {
+    return p >= a.pages && p < a.pages + a.page_bytes + guard_page();
+  });
+  return found == list.end() ? nullptr : &*found;
+}
 
 }  // namespace
 
@@ -74,7 +80,7 @@ std::byte* Arena::place_block(std::size_t bytes) {
   }
   if (bytes > static_cast<std::size_t>(base_ + span_ - at)) return nullptr;
   std::erase_if(blocks_, [&](const auto& b) { return b.first >= at && b.first < at + bytes; });
-  std::erase_if(dead_, [&](const auto& d) { return d.first >= at && d.first < at + bytes; });
+  std::erase_if(dead_, [&](const auto& d) { return d.start >= at && d.start < at + bytes; });
   if (small_end_ > at && small_end_ <= at + bytes) small_next_ = nullptr;  // nothing lives there
   return at;
 }
@@ -139,8 +145,8 @@ std::optional<Arena::Allocation> Arena::free(void* start) {
               static_cast<off_t>(offset(a.pages)), static_cast<off_t>(a.page_bytes));
   used_ -= a.bytes;
   living_.erase(it);
-  dead_[a.start] = a;
-  if (dead_.size() > kDeadKept) dead_.erase(dead_.begin());
+  dead_.push_back(a);
+  if (dead_.size() > kDeadKept) dead_.pop_front();
   return a;
 }
 

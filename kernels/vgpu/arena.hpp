@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -88,7 +89,7 @@ class Arena {
   std::size_t used_ = 0;
   std::uint64_t serial_ = 0;
   std::map<const std::byte*, Allocation> living_;
-  std::map<const std::byte*, Allocation> dead_;  // for reports only
+  std::deque<Allocation> dead_;  // for reports only; in the order in which they were freed
   std::map<const std::byte*, Block> blocks_;
 };
 

@@ -34,6 +34,9 @@ class CpuProcessGroup : public ProcessGroup {
     by_size_ = by_size;
   }
   [[nodiscard]] std::vector<int> node_of() const override { return peers_.segments().node_of(); }
+  [[nodiscard]] int ranks_on_machine() const override {
+    return peers_.segments().ranks_on_machine();
+  }
   [[nodiscard]] Bytes sent_between_nodes() const override {
     return peers_.segments().sent_between_nodes();
   }

@@ -2,7 +2,6 @@
 
 #include "kernels/cuda/launch.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/comm/transport/shm/mesh.hpp"
 #include "runtime/comm/types/bootstrap.hpp"
 
 namespace ringsmith::comm {
@@ -72,11 +71,11 @@ DeviceProcessGroup::DeviceProcessGroup(const std::shared_ptr<Bootstrap>& bootstr
     : CpuProcessGroup(bootstrap, options), device_(options.device) {
   require_device(device_);
   stream_ = Stream::create(device_, Stream::Priority::high);
-  const bool one_host = on_one_host(*bootstrap);  // always called, because it is collective
   const bool network = options.transport == Transport::tcp || options.transport == Transport::rdma;
   const DeviceBackend::Group group{peers_, dispatcher_, device_, stream_};
   std::string refused;
-  if (one_host && !network)
+  // Catalogues are read in shared memory, and the monitor's thread must not use a network.
+  if (peers_.segments().all_local() && !network)
     backend_ = make_peer_backend(*bootstrap, group, options.engine, tuning, refused);
   if (!backend_) backend_ = make_staged_backend(group, options.engine, refused);
 }

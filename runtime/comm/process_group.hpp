@@ -163,6 +163,8 @@ class ProcessGroup {
   // Returns, by rank, the number of the rank's node; empty if unknown. Ranks of a node may share
   // memory.
   [[nodiscard]] virtual std::vector<int> node_of() const { return {}; }
+  // Returns the number of ranks that share this rank's CPUs, itself included.
+  [[nodiscard]] virtual int ranks_on_machine() const { return size(); }
   // Returns the bytes that this rank has sent to ranks on other nodes, including control data.
   [[nodiscard]] virtual Bytes sent_between_nodes() const { return Bytes(0); }
   // Returns text lines that say how ranks reach each other, and why a better way is not used.

@@ -161,7 +161,8 @@ std::vector<std::string> Exchange::all_gather(const std::string& record) {
 void Exchange::forget(int round) {
   if (round < 0) return;
   const int ago = round - round_;
-  for (const char* name : {"arrived", "result", "read", "over"}) store_->remove(key(name, ago));
+  for (const char* name : {"arrived", "collector", "result", "read", "over"})
+    store_->remove(key(name, ago));
   for (std::size_t b = 0; b * kBlock < static_cast<std::size_t>(me_.size); ++b)
     store_->remove(key("block/" + std::to_string(b), ago));
 }

@@ -16,7 +16,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-constexpr std::size_t kRecord = 4096;  // bytes; the limit that Bootstrap documents
+constexpr std::size_t kRecord = 4096;  // bytes; a record has less, as Bootstrap documents
 constexpr std::chrono::microseconds kPipePoll{50};
 
 }  // namespace
@@ -38,8 +38,8 @@ class ForkedBootstrap : public Bootstrap {
   [[nodiscard]] int size() const override { return static_cast<int>(seats_.size()); }
 
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override {
-    require(record.size() <= kRecord, "bootstrap record of " + std::to_string(record.size()) +
-                                          " bytes: at most " + std::to_string(kRecord) + " fit");
+    require(record.size() < kRecord,
+            "bootstrap record of " + std::to_string(record.size()) + " bytes: at most 4095 fit");
     const std::uint64_t exchange = ++exchanges_;
     ForkedMeeting::Seat& mine = seats_[static_cast<std::size_t>(rank_)];
     mine.length[exchange % 2] = static_cast<std::uint32_t>(record.size());

@@ -32,7 +32,7 @@ std::string describe_options(const DdpOptions& o) {
 // Counts all cores of the machine, because ranks bound to some cores leave the others free.
 bool has_core_to_spare(const comm::ProcessGroup& group) {
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  return static_cast<long>(group.size()) * kernels::threads() < cores;
+  return static_cast<long>(group.ranks_on_machine()) * kernels::threads() < cores;
 }
 
 // A group on a GPU needs no core, because its streams run concurrently with backward.

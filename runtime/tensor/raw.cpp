@@ -122,6 +122,10 @@ void add_into(const Tensor& to, const Tensor& from) {
 }
 
 void scalar_into(Scalar op, const Tensor& x, double s, const char* what) {
+  if (is_half(x.dtype())) {
+    x.copy_(scalar(op, wide(x), s, what));
+    return;
+  }
   visit_arithmetic(x.dtype(), what, [&]<class T>(TypeTag<T>) {
     kernels::scalar(x.device(), op, x.view_of<T>(), x.view_of<const T>(), static_cast<T>(s));
   });

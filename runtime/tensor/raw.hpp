@@ -59,7 +59,7 @@ Device common_device(const char* what, const Tensor& first, const Tensors&... re
 
 // `to` += `from`, in place; `from` is converted to the dtype of `to`.
 void add_into(const Tensor& to, const Tensor& from);
-// In-place version of scalar(), for f32 and f64 only (UsageError).
+// In-place version of scalar().
 void scalar_into(Scalar op, const Tensor& x, double s, const char* what);
 
 // For each dimension of x: is it listed in dims? An empty list means all. Throws UsageError for a

@@ -65,12 +65,13 @@ TEST_CASE("ranks of a pretended node share memory, and their groups keep the nod
         for (const int node : across->node_of()) all.push_back(node);
         for (const int node : within->node_of()) all.push_back(node);
         all.push_back(static_cast<int>(within->describe_transport().size()));  // number of wires
+        all.push_back(g.ranks_on_machine());  // the nodes share the CPUs
         return all;
       },
       pairs());
   const int wires = test_transport() == Transport::tcp ? 1 : 0;
   for (const auto& seen : nodes)
-    CHECK(seen == std::vector<int>{0, 0, 1, 1, /* across */ 0, 1, /* within */ 0, 0, wires});
+    CHECK(seen == std::vector<int>{0, 0, 1, 1, /* across */ 0, 1, /* within */ 0, 0, wires, 4});
 }
 
 TEST_CASE("a wait that fails names its group", "[group][groups]") {

@@ -10,6 +10,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/process_group.hpp"
+#include "runtime/job/forked.hpp"
 #include "runtime/job/store/client.hpp"
 #include "runtime/job/store/server.hpp"
 #include "tests/support/catch.hpp"
@@ -257,4 +258,13 @@ TEST_CASE("a meeting folder is gone when all have left, and a used one is refuse
   std::ofstream(other.parent + "/job/thesis.tex") << "precious";
   CHECK_THAT(meet(other, {{0, 1, 20s}})[0], ContainsSubstring("thesis.tex"));
   CHECK(std::filesystem::exists(other.parent + "/job/thesis.tex"));
+}
+
+TEST_CASE("a record of forked ranks has less than 4 KiB", "[bootstrap]") {
+  const ForkedMeeting meeting(1);
+  const auto alone = meeting.join(0, 1s);
+  const std::string longest(4095, 'x');
+  CHECK(alone->all_gather(longest) == std::vector<std::string>{longest});
+  CHECK_THROWS_WITH(alone->all_gather(longest + 'x'),
+                    ContainsSubstring("bootstrap record of 4096 bytes: at most 4095 fit"));
 }

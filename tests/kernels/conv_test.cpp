@@ -39,6 +39,7 @@ std::vector<Conv2dShape> shapes() {
       {9, 50, 4, 4, 7, 3, 3, 1, 1, 1, 1},    // a sample of one vector, with shorter rows
       {2, 3, 5, 65, 9, 3, 3, 1, 1, 1, 1},    // rows longer than a panel
       {1, 2, 3, 400, 65, 1, 3, 1, 1, 0, 1},  // long rows, and more pixels than a pass of dw
+      {1, 99, 3, 65, 99, 4, 3, 1, 1, 1, 1},  // 1188 taps, which y and dx take in two passes
   };
 }
 

@@ -399,3 +399,35 @@ TEST_CASE("post-local SGD: equal gradients at first, then a subgroup's, and para
              }),
              ContainsSubstring("several dtypes or devices"));
 }
+
+TEST_CASE("gradients and parameters of 16 bits are averaged by every hook, as without one") {
+  const MakeHook hooks[] = {[](const Group&) { return CommHook{}; },
+                            allreduce_hook,
+                            fp16_compress_hook,
+                            bf16_compress_hook,
+                            [](const Group& group) {
+                              return power_sgd_hook(std::make_shared<PowerSgdState>(
+                                  group, PowerSgdOptions{.start_powersgd_iter = 2}));
+                            },
+                            [](const Group& group) { return post_local_sgd_hook(group, 3); }};
+  for (const DType dtype : {DType::f16, DType::bf16})
+    for (std::size_t h = 0; h < std::size(hooks); ++h) {
+      const auto got = run_ranks<Values>(2, [&](const Group& group) {
+        const std::vector<Tensor> w{trained(zeros({8, 8}, {dtype})), trained(zeros({3}, {dtype}))};
+        DistributedDataParallel ddp({{"matrix", w[0]}, {"vector", w[1]}}, {}, group);
+        if (const CommHook hook = hooks[h](group); hook.call) ddp.register_comm_hook(hook);
+        for (int step = 0; step < 3; ++step) {
+          for (const Tensor& p : w) p.set_grad({});
+          const double mine = 2.0 * (1 + group->rank());
+          ddp.forward([&] { return add(mul(sum(w[0]), mine), mul(sum(w[1]), mine)); }).backward();
+        }
+        const Tensor mean = full({5}, 2.0 * (1 + group->rank()), {dtype});
+        PeriodicModelAverager(group, 1).average_parameters({mean});
+        return values_of({{"", w[0].grad()}, {"", w[1].grad()}, {"", mean}});
+      });
+      INFO(name_of(dtype) << ", hook " << h);
+      for (const Values& values : got)
+        for (const std::vector<float>& each : values)
+          for (const float v : each) CHECK(std::abs(v - 3) < 0.1F);  // PowerSGD rounds more
+    }
+}

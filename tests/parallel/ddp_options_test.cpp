@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <unistd.h>
 
 #include "runtime/nn/layers.hpp"
 #include "runtime/optim/optimizer.hpp"
@@ -341,4 +342,23 @@ TEST_CASE("drift: one bit of one parameter on one rank is found, and named on ev
     model.parameters()[0].data<float>()[34] = rank == 0 ? 0.0F : -0.0F;
   });
   CHECK_THAT(zero[0], ContainsSubstring("'0.weight'"));
+}
+
+TEST_CASE("overlap is automatic if the ranks of this machine leave a core free") {
+  struct SpreadGroup : FakeGroup {
+    SpreadGroup(int world, int ranks_here) : FakeGroup(world), here(ranks_here) {}
+    [[nodiscard]] int ranks_on_machine() const override { return here; }
+    int here;
+  };
+  const auto overlap = [](int world, int ranks_here) {
+    const Tensor w = trained(zeros({2}));
+    const DistributedDataParallel ddp(
+        {{"w", w}}, {}, std::make_shared<SpreadGroup>(world, ranks_here), {.init_sync = false});
+    const LoggingData data = ddp.logging_data();
+    return std::map(data.begin(), data.end()).at("overlap");
+  };
+  const int cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  CHECK(overlap(cores, cores) == "0");
+  CHECK(overlap(4 * cores, cores) == "0");
+  CHECK(overlap(4 * cores, cores - 1) == "1");
 }

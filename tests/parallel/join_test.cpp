@@ -284,3 +284,23 @@ TEST_CASE("join works with unused parameters, a static graph and a hook") {
     CHECK(got[1] == Values{both, both, alone, alone, both, both, alone, alone});
   }
 }
+
+TEST_CASE("join() divides gradients of 16 bits by the number of ranks that have inputs") {
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    const auto got = run_ranks<Values>(2, [dtype](const Group& group) {
+      const Tensor w = trained(zeros({3}, {dtype}));
+      DistributedDataParallel ddp({{"w", w}}, {}, group);
+      ddp.join(
+          [&] {
+            for (int i = 0; i <= group->rank(); ++i) {
+              step(ddp, {w}, gradient(group->rank(), i));
+              w.detach().copy_(sub(w.detach(), w.grad()));
+            }
+          },
+          {.divide_by_initial_world_size = false});
+      return values_of({{"w", w}});
+    });
+    for (const Values& v : got)
+      CHECK(v[0] == std::vector<float>(3, expected({.inputs = {1, 2}, .initial = false})));
+  }
+}

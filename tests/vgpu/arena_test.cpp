@@ -93,3 +93,22 @@ TEST_CASE("an arena without addresses for a large piece says so, and goes on") {
   CHECK(arena.allocate(kMiB + 1) == kept[3]);
   CHECK(arena.allocate(kMiB + 1) == nullptr);
 }
+
+TEST_CASE("an arena forgets the freed memory that was freed first, not the lowest") {
+  constexpr std::size_t kKept = 4096;  // kDeadKept in arena.cpp
+  Addresses space(1024 * kMiB);
+  vgpu::Arena arena(0, space.base, space.bytes, kMiB, -1);
+  void* const lowest = arena.allocate(100);
+  std::vector<void*> freed;
+  for (std::size_t n = 0; n < kKept; ++n) {
+    freed.push_back(arena.allocate(100));
+    REQUIRE(freed.back() != nullptr);
+    REQUIRE(arena.free(freed.back()));
+  }
+  REQUIRE(arena.free(lowest));
+  CHECK(arena.was_freed(lowest));
+  CHECK_THAT(arena.describe(lowest),
+             ContainsSubstring("memory #1 (100 bytes) + 0, which has been"));
+  CHECK_FALSE(arena.was_freed(freed.front()));
+  CHECK(arena.was_freed(freed.back()));
+}

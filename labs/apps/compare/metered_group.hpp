@@ -28,6 +28,7 @@ class MeteredGroup : public comm::ProcessGroup {
 
   [[nodiscard]] int rank() const override { return inner_->rank(); }
   [[nodiscard]] int size() const override { return inner_->size(); }
+  [[nodiscard]] int ranks_on_machine() const override { return inner_->ranks_on_machine(); }
   [[nodiscard]] Device device() const override { return inner_->device(); }
   [[nodiscard]] const comm::GroupOptions& options() const override { return inner_->options(); }
   void set_algorithm(comm::Algorithm algorithm) override { inner_->set_algorithm(algorithm); }

@@ -25,8 +25,8 @@ of the program's --flight-dir (or RINGSMITH_FLIGHT_DIR). Each file holds the
 rank's last 1,024 operations; if a rank is killed, a surviving rank on its host
 writes its file. Times have the resolution of the kernel's tick, 1 to 4 ms.
 
-Exit codes: 0 the ranks did the same, 1 they differ, 6 no file could be read, or
-some could not and the other ranks did the same.)";
+Exit codes: 0 the ranks that left a file did the same, 1 they differ, 6 no file
+could be read, or some could not and the other ranks did the same.)";
 
 std::string clock_time(std::uint64_t ns) {
   if (ns == 0) return "-";

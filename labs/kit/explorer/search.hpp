@@ -102,7 +102,7 @@ class Search {
   int running_ = -1;
   static constexpr int kFollowing = -2, kNobodys = -1;
   int turn_ = kFollowing;  // the thread that may add events
-  bool dropped_ = false, stopped_ = false, after_ = false;
+  bool dropped_ = false, after_ = false;
   Guide guide_;
   Execution execution_;
   Story story_;

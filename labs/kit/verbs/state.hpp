@@ -44,7 +44,6 @@ struct Pair : ibv_qp {
   // Numbers of requests posted to the send queue and of places freed in it. Polling a completion
   // frees the places of its request and of all earlier requests.
   std::uint64_t posted = 0, freed = 0;
-  std::map<std::uint64_t, std::uint64_t> place_of;  // request's number -> places before it
   std::deque<ibv_recv_wr> receives;
   int naks = 0;
   std::uint64_t not_before = 0;  // turn of the next try, after a failed one
@@ -53,7 +52,7 @@ struct Pair : ibv_qp {
 struct Rank {
   std::thread thread;
   std::binary_semaphore wake{0};
-  bool done = false, polls = false;
+  bool done = false;
   std::exception_ptr failure;
 };
 

@@ -37,6 +37,8 @@ class Health {
   void keep_flight_in(const std::string& folder);
 
   // ---- failing; from any thread ----
+  // With remote ranks, fail() and record_failure() use the network, so only the thread whose turn
+  // it is (queue.hpp) may call them.
   // Throws if the group has failed before.
   void check_usable() const {
     if (!is_usable()) refuse();

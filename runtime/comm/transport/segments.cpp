@@ -112,6 +112,11 @@ std::vector<int> Segments::node_of() const {
   return nodes;
 }
 
+int Segments::ranks_on_machine() const {
+  return static_cast<int>(
+      std::ranges::count_if(peers_, [](const RankMemory& p) { return p.link.same_machine; }));
+}
+
 bool Segments::is_gone(int rank) const {
   if (rank == rank_) return false;
   return on_network(rank) ? !network_->broken(rank).empty() : hung_up(link(rank).socket);

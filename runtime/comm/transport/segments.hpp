@@ -59,6 +59,7 @@ class Segments {
   [[nodiscard]] bool is_gone(int rank) const;
   [[nodiscard]] std::vector<std::string> describe() const;  // one line for each remote rank
   [[nodiscard]] std::vector<int> node_of() const;           // [rank]: number as in shm/mesh.hpp
+  [[nodiscard]] int ranks_on_machine() const;               // this rank included
   [[nodiscard]] const std::shared_ptr<Bootstrap>& bootstrap() const { return bootstrap_; }
   // Bytes written for ranks on other nodes, counters and reports included.
   [[nodiscard]] Bytes sent_between_nodes() const {

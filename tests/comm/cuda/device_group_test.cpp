@@ -274,3 +274,17 @@ TEST_CASE("a kernel gives up by its own clock while the driver holds up its host
     CHECK_THAT(what, ContainsSubstring("The kernel of rank 0") &&
                          ContainsSubstring("waited for a packet from rank 1"));
 }
+
+TEST_CASE("threads as ranks: pretended nodes exchange device data through host memory", "[vgpu]") {
+  GroupOptions options;
+  options.ranks_per_node = 2;
+  const auto wrong = run_on_devices<std::size_t>(4, options, [](ProcessGroup& g) {
+    const bool staged = dynamic_cast<DeviceProcessGroup&>(g).engine() == CudaEngine::automatic;
+    const auto node = g.split(g.rank() / 2);  // within a node, the devices still reach each other
+    const bool peers = dynamic_cast<DeviceProcessGroup&>(*node).engine() != CudaEngine::automatic;
+    return compare_with_host<float>(g, {.algorithm = Algorithm::ring, .count = 1031}) +
+           compare_with_host<float>(*node, {.algorithm = Algorithm::ring, .count = 1031}) +
+           (staged && peers ? 0 : 1);
+  });
+  CHECK(sum_of(wrong) == 0);
+}

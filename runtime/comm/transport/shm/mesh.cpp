@@ -178,12 +178,6 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
   return links;
 }
 
-bool on_one_host(Bootstrap& bootstrap) {
-  const std::string mine = machine_identity() + ' ' + network_namespace();
-  const auto all = bootstrap.all_gather(mine);
-  return std::ranges::all_of(all, [&](const auto& theirs) { return theirs == mine; });
-}
-
 bool hung_up(const Descriptor& socket) {
   pollfd entry{socket.get(), POLLRDHUP, 0};
   return poll(&entry, 1, 0) > 0;

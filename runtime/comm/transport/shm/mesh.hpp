@@ -37,9 +37,6 @@ struct PeerLink {
 [[nodiscard]] std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memory,
                                                  const GroupOptions& options);
 
-// True if each rank can reach all others by Unix sockets. Collective.
-[[nodiscard]] bool on_one_host(Bootstrap& bootstrap);
-
 // True if the other end has gone. Never blocks.
 [[nodiscard]] bool hung_up(const Descriptor& socket);
 
