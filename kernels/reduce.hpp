@@ -41,16 +41,16 @@ void check_reduce(DType dtype, std::span<const ReduceSource> sources, double sca
 
 namespace cpu {
 
-// Writes the reduction of 1 to 64 sources to every destination (there may be none). A destination
-// may coincide with a source, but no other overlap is allowed. With one source, this is a copy,
-// which supports any dtype if it is not scaled. Misaligned pointers only cost time. Throws
-// UsageError for bool, unless this is a copy.
+// Writes the reduction of 1 to 64 sources to every output (there may be none). An output may
+// coincide with a source, but no other overlap is allowed. With one source, this is a copy, which
+// supports any dtype if it is not scaled. Misaligned pointers only cost time. Throws UsageError for
+// bool, unless this is a copy.
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
-            std::span<std::byte* const> destinations, Elements count, double scale = 1.0);
+            std::span<std::byte* const> outputs, Elements count, double scale = 1.0);
 
 // The oracle of reduce(), which processes one element at a time.
 void reduce_oracle(DType dtype, Reduction op, std::span<const ReduceSource> sources,
-                   std::span<std::byte* const> destinations, Elements count, double scale = 1.0);
+                   std::span<std::byte* const> outputs, Elements count, double scale = 1.0);
 
 }  // namespace cpu
 
@@ -60,7 +60,7 @@ void reduce_oracle(DType dtype, Reduction op, std::span<const ReduceSource> sour
 namespace cuda {
 
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
-            std::span<std::byte* const> destinations, Elements count, double scale = 1.0);
+            std::span<std::byte* const> outputs, Elements count, double scale = 1.0);
 
 }  // namespace cuda
 }  // namespace ringsmith::kernels

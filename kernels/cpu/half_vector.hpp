@@ -32,9 +32,9 @@ typedef std::uint32_t Words __attribute__((vector_size(kVectorBytes)));
 typedef std::uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
 
 template <class V>
-V load_bytes(const void* p) {
+V load_bytes(const void* data) {
   V v;
-  std::memcpy(&v, p, sizeof v);
+  std::memcpy(&v, data, sizeof v);
   return v;
 }
 

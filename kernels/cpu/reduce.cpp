@@ -22,7 +22,7 @@ namespace cpu {
 namespace {
 
 template <class T, class Op>
-void reduce_elements(std::span<const ReduceSource> sources, std::span<std::byte* const> out,
+void reduce_elements(std::span<const ReduceSource> sources, std::span<std::byte* const> outputs,
                      std::size_t count, double scale) {
   for (std::size_t i = 0; i < count; ++i) {
     T result{};
@@ -32,17 +32,17 @@ void reduce_elements(std::span<const ReduceSource> sources, std::span<std::byte*
       if (sources[s].scaled) x = scaled(x, scale);
       result = s == 0 ? x : combine<Op>(result, x);
     }
-    for (std::byte* d : out) std::memcpy(d + i * sizeof(T), &result, sizeof(T));
+    for (std::byte* output : outputs) std::memcpy(output + i * sizeof(T), &result, sizeof(T));
   }
 }
 
 }  // namespace
 
 void reduce_oracle(DType dtype, Reduction op, std::span<const ReduceSource> sources,
-                   std::span<std::byte* const> destinations, Elements count, double scale) {
+                   std::span<std::byte* const> outputs, Elements count, double scale) {
   check_reduce(dtype, sources, scale);
   visit_reduction(dtype, op, [&]<class T, class Op>(TypeTag<T>, TypeTag<Op>) {
-    reduce_elements<T, Op>(sources, destinations, count.value, scale);
+    reduce_elements<T, Op>(sources, outputs, count.value, scale);
   });
 }
 

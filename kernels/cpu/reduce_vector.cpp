@@ -1,9 +1,9 @@
 // The fast version of reduce(): one pass over memory, with the running result in registers.
 //
 // Each step combines kUnroll vectors of all sources into accumulators and stores these to every
-// destination. A destination may therefore be a source, and each byte of an array is read or
-// written once. The vectors are the compiler's (vector_size), not tied to an instruction set. The
-// 16-bit types are widened to float when loaded and rounded to 16 bits after every operation.
+// output. An output may therefore be a source, and each byte of an array is read or written once.
+// The vectors are the compiler's (vector_size), not tied to an instruction set. The 16-bit types
+// are widened to float when loaded and rounded to 16 bits after every operation.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -46,8 +46,8 @@ struct Lanes {
       typename std::conditional_t<kWraps, std::make_unsigned<T>, std::type_identity<T>>::type;
   using V = typename VectorOf<Element>::type;
   static constexpr std::size_t kBytes = kVectorBytes;  // in memory
-  static V load(const std::byte* p) { return load_bytes<V>(p); }
-  static void store(std::byte* p, const V& v) { std::memcpy(p, &v, sizeof v); }
+  static V load(const std::byte* data) { return load_bytes<V>(data); }
+  static void store(std::byte* data, const V& v) { std::memcpy(data, &v, sizeof v); }
   static V scaled(const V& v, double scale) { return v * static_cast<Element>(scale); }
   static V combine(const V& a, const V& b) { return combine_vectors<Op>(a, b); }
 };
@@ -56,10 +56,10 @@ template <class T, class Op>
 struct HalfLanes {
   using V = Floats;
   static constexpr std::size_t kBytes = kVectorBytes / 2;
-  static V load(const std::byte* p) { return HalfVector<T>::widen(load_bytes<Halves>(p)); }
-  static void store(std::byte* p, const V& v) {  // v is already rounded
+  static V load(const std::byte* data) { return HalfVector<T>::widen(load_bytes<Halves>(data)); }
+  static void store(std::byte* data, const V& v) {  // v is already rounded
     const Halves h = HalfVector<T>::narrow_exact(v);
-    std::memcpy(p, &h, sizeof h);
+    std::memcpy(data, &h, sizeof h);
   }
   static V scaled(const V& v, double scale) {
     return HalfVector<T>::round(v * static_cast<float>(scale));
@@ -86,7 +86,7 @@ T reduce_one(std::span<const ReduceSource> sources, std::size_t at, double scale
 }
 
 template <class T, class Op>
-void reduce_vectors(std::span<const ReduceSource> sources, std::span<std::byte* const> out,
+void reduce_vectors(std::span<const ReduceSource> sources, std::span<std::byte* const> outputs,
                     std::size_t count, double scale) {
   using L = Lanes<T, Op>;
   constexpr std::size_t kStep = kUnroll * L::kBytes;
@@ -103,33 +103,33 @@ void reduce_vectors(std::span<const ReduceSource> sources, std::span<std::byte* 
     for (std::size_t k = 0; k < kUnroll; ++k) acc[k] = value(sources[0], k);
     for (std::size_t s = 1; s < sources.size(); ++s)
       for (std::size_t k = 0; k < kUnroll; ++k) acc[k] = L::combine(acc[k], value(sources[s], k));
-    for (std::byte* const d : out)
-      for (std::size_t k = 0; k < kUnroll; ++k) L::store(d + at + k * L::kBytes, acc[k]);
+    for (std::byte* const output : outputs)
+      for (std::size_t k = 0; k < kUnroll; ++k) L::store(output + at + k * L::kBytes, acc[k]);
   }
   for (; at < bytes; at += sizeof(T)) {
     const T result = reduce_one<T, Op>(sources, at, scale);
-    for (std::byte* const d : out) std::memcpy(d + at, &result, sizeof(T));
+    for (std::byte* const output : outputs) std::memcpy(output + at, &result, sizeof(T));
   }
 }
 
-void copy_bytes(const std::byte* source, std::span<std::byte* const> out, std::size_t bytes) {
-  // In blocks, so that with several destinations the source is read from memory once.
-  const std::size_t step = out.size() == 1 ? bytes : std::size_t{16} << 10;
+void copy_bytes(const std::byte* source, std::span<std::byte* const> outputs, std::size_t bytes) {
+  // In blocks, so that with several outputs the source is read from memory once.
+  const std::size_t step = outputs.size() == 1 ? bytes : std::size_t{16} << 10;
   for (std::size_t at = 0; at < bytes; at += step)
-    for (std::byte* d : out)
-      if (d != source) std::memcpy(d + at, source + at, std::min(step, bytes - at));
+    for (std::byte* output : outputs)
+      if (output != source) std::memcpy(output + at, source + at, std::min(step, bytes - at));
 }
 
 }  // namespace
 
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
-            std::span<std::byte* const> destinations, Elements count, double scale) {
+            std::span<std::byte* const> outputs, Elements count, double scale) {
   check_reduce(dtype, sources, scale);
   if (count.value == 0) return;
   if (sources.size() == 1 && !sources[0].scaled)
-    return copy_bytes(sources[0].data, destinations, bytes_of(count, size_of(dtype)).value);
+    return copy_bytes(sources[0].data, outputs, bytes_of(count, size_of(dtype)).value);
   visit_reduction(dtype, op, [&]<class T, class Op>(TypeTag<T>, TypeTag<Op>) {
-    reduce_vectors<T, Op>(sources, destinations, count.value, scale);
+    reduce_vectors<T, Op>(sources, outputs, count.value, scale);
   });
 }
 

@@ -61,20 +61,20 @@ bool all_aligned(const Arguments& a) {
 }  // namespace
 
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
-            std::span<std::byte* const> destinations, Elements count, double scale) {
+            std::span<std::byte* const> outputs, Elements count, double scale) {
   check_reduce(dtype, sources, scale);
-  if (count.value == 0 || destinations.empty()) return;
+  if (count.value == 0 || outputs.empty()) return;
   Arguments a{};
   a.op = op;
   a.scale = scale;
   a.sources = static_cast<int>(sources.size());
-  a.destinations = static_cast<int>(std::min(destinations.size(), kMostDestinations));
+  a.destinations = static_cast<int>(std::min(outputs.size(), kMostDestinations));
   a.count = static_cast<std::int64_t>(count.value);
   for (std::size_t s = 0; s < sources.size(); ++s) {
     a.from[s] = sources[s].data;
     a.scaled |= std::uint64_t{sources[s].scaled} << s;
   }
-  std::copy_n(destinations.begin(), a.destinations, a.to);
+  std::copy_n(outputs.begin(), a.destinations, a.to);
   if (dtype == DType::boolean) {
     if (sources.size() > 1)
       throw UsageError("bool values cannot be reduced: use u8 with min (and) or max (or)");
@@ -87,8 +87,8 @@ void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
       launch_over(reduce_kernel<T>, work, kThreads, a, by_packs);
     }
   });
-  for (std::size_t d = kMostDestinations; d < destinations.size(); ++d)
-    cuda_check(cudaMemcpyAsync(destinations[d], destinations[0], count.value * size_of(dtype),
+  for (std::size_t d = kMostDestinations; d < outputs.size(); ++d)
+    cuda_check(cudaMemcpyAsync(outputs[d], outputs[0], count.value * size_of(dtype),
                                cudaMemcpyDefault, stream()));
 }
 
