@@ -47,9 +47,9 @@ using BatchNormGradFn = void(const BatchNormShape& s, std::span<const T> dy, std
 RINGSMITH_KERNEL(batch_norm_grad, BatchNormGradFn)
 
 // running = (1 - momentum) running + momentum batch, for both the mean and the variance. The batch
-// variance has divisor count - 1. As in PyTorch, the mean is updated in T and the variance in
-// double. Unlike in PyTorch, a channel whose batch statistics are not finite keeps its running
-// statistics, because an infinity would never leave the average.
+// variance has divisor count - 1. As in PyTorch, the mean is updated in T, and the two terms of the
+// variance are added in double. Unlike in PyTorch, a channel whose batch statistics are not finite
+// keeps its running statistics, because an infinity would never leave the average.
 template <class T>
 using UpdateRunningFn = void(std::span<T> running_mean, std::span<T> running_var,
                              std::span<const T> mean, std::span<const T> squares, double count,

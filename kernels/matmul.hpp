@@ -8,8 +8,8 @@
 // each product and each addition. The fast version is a chain of fused multiply-adds in the same
 // order (cpu/fast/gemm.cpp), or OpenBLAS (kernels::set_products).
 //
-// Products of f16 and bf16 operands are accumulated in float, in which each product is exact. Each
-// element of the result is rounded to 16 bits once, at the end.
+// Products of f16 and bf16 operands are accumulated in float, in which each product is exact unless
+// it over- or underflows. Each element of the result is rounded to 16 bits once, at the end.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 //
 //   parallel_for(rows, 64, [&](std::int64_t begin, std::int64_t end) { ... });
 //
-// The range is cut into at most threads() nearly equal pieces of about `grain` iterations or more.
-// The cut depends only on (n, grain, threads). parallel_for calls f(0, n) directly if there is one
+// The range is cut into nearly equal pieces: n / grain, rounded up, but at most threads(). The cut
+// depends only on (n, grain, threads). parallel_for calls f(0, n) directly if there is one
 // thread, the range is short, the call is inside another parallel_for, or another thread is using
 // the pool, so results must not depend on the cut. If f throws, so does parallel_for.
 #pragma once
@@ -20,8 +20,8 @@ using RangeFn = void (*)(const void* f, std::int64_t begin, std::int64_t end);
 void parallel_run(std::int64_t n, std::int64_t grain, RangeFn call, const void* f);
 }  // namespace detail
 
-// Returns the grain that gives each thread at least `elements` elements if an iteration processes
-// `size` elements. With fewer elements, a thread costs more than it saves.
+// Returns the number of iterations (at least 1) that process about `elements` elements, if each
+// processes `size` elements. With fewer elements, a thread costs more than it saves.
 constexpr std::int64_t kParallelGrain = 16384;
 constexpr std::int64_t grain_of(std::int64_t size, std::int64_t elements = kParallelGrain) {
   return std::max<std::int64_t>(1, elements / std::max<std::int64_t>(1, size));

@@ -46,7 +46,7 @@ using MaxBackwardFn = void(View<T> grad_x, View<const std::int64_t> indices, Vie
                            Reduced dim);
 RINGSMITH_KERNEL(max_backward, MaxBackwardFn)
 
-// grad_x = g[0] / count where x equals maximum[0] (or both are NaN), 0 elsewhere.
+// grad_x = g[0] / count where x equals maximum[0] (or both are NaN), for `count` elements; else 0.
 template <class T>
 using MaxAllBackwardFn = void(std::span<T> grad_x, std::span<const T> x, std::span<const T> maximum,
                               std::span<const T> g);

@@ -1,4 +1,4 @@
-// The element-wise oracles call the C library for each element.
+// The oracles, with the C library's functions. In Mode::fast, those with a fast version call it.
 #include "kernels/elementwise.hpp"
 
 #include "kernels/cpu/elementwise_loops.hpp"

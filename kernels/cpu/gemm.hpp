@@ -21,7 +21,7 @@ struct Gemm {
   const float* b = nullptr;
   std::int64_t ldb = 0;
   float beta = 0;               // 0 or 1
-  const float* bias = nullptr;  // n elements, the initial value of every row of C, or null
+  const float* bias = nullptr;  // or n elements that every row of C starts from (beta must be 0)
   float* c = nullptr;
   std::int64_t ldc = 0;
 };

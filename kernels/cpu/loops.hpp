@@ -32,8 +32,8 @@ void walk_runs(const Nest<N>& nest, std::int64_t begin, std::int64_t end, const 
   }
 }
 
-// Calls f(offsets, n) for pieces of runs that together cover all elements. Uses several threads if
-// each gets at least `grain` elements.
+// Calls f(offsets, n) for pieces of runs that together cover all elements. Uses about one thread
+// for every `grain` elements, but at most threads().
 template <int N, class F>
 void for_each_run(const Nest<N>& nest, const F& f, std::int64_t grain = kParallelGrain) {
   const std::int64_t n = nest.inner_size();

@@ -4,8 +4,8 @@
 //   2  tiled         matmul_tiled.cu       32 x 32 tiles of both operands through shared memory
 //   3  blocked       matmul_blocked.cu     and 8 x 8 sums in the registers of each thread
 //   4  vectorised    matmul_vectorised.cu  and packs of 16 bytes, with the next slab in flight
-//   5  TF32 cores    matmul_tensor.cu      16 x 16 x 8 products as one instruction of a warp,
-//   6  BF16 cores                          operands rounded to 10 or 7 bits
+//   5  TF32 cores    matmul_tensor.cu      16 x 16 x 8 (6: x 16) products as one operation of a
+//   6  BF16 cores                          warp, operands rounded to 10 (6: 7) bits of mantissa
 //   7  cuBLASLt      matmul_cublaslt.cu    the vendor's library (devices only)
 //   8  pipelined     matmul_pipelined.cu   BF16 cores by ldmatrix and mma, while cp.async copies
 //   9  4 stages                            the next slab (9: three) into shared memory
@@ -49,7 +49,7 @@ void matmul_vectorised(const Product<float>& product);
 void matmul_tensor_tf32(const Product<float>& product);
 void matmul_tensor_bf16(const Product<float>& product);
 // Devices only. Floats are multiplied in float, or in TF32 if kernels::float32() says so. If the
-// library cannot run a product (e.g. an operand has no unit stride, or k is 0), floats fall back to
+// library has no layout for a matrix (e.g. it has no unit stride), or k is 0, floats fall back to
 // version 4, and f16 and bf16 to version 3.
 void matmul_cublaslt(const Product<float>& product);
 void matmul_cublaslt(const Product<f16>& product);

@@ -2,8 +2,8 @@
 //
 // A Nest (kernels/nest.hpp: dimensions merged where all operands allow it) is passed to the kernel
 // by value. Every thread splits its element's number, innermost dimension first. This needs one
-// division per dimension, of 32 bits where possible, because a GPU needs about 70 instructions to
-// divide 64 bits.
+// division for each dimension except the outermost, of 32 bits where possible, because a GPU needs
+// about 70 instructions to divide 64 bits.
 #pragma once
 
 #include "kernels/cuda/grid.cuh"

@@ -19,7 +19,7 @@ constinit thread_local BlockView* current_block = nullptr;
 constinit thread_local BlockRunner* active_runner = nullptr;
 
 BlockRunner& BlockRunner::mine() {
-  // On the heap, because 20 KiB exceed the thread-local space of libraries that are loaded later.
+  // On the heap, because its 33 KiB exceed the thread-local space of libraries loaded later.
   static thread_local const auto runner = std::make_unique<BlockRunner>();
   return *runner;
 }

@@ -10,9 +10,9 @@
 //     waiting (barrier, warp) or spinning --> ready
 //
 // Ready threads run first, then threads that have not begun (warp by warp), then spinning threads.
-// If only waiting threads are left, barrier divergence is reported. If all living threads spin,
-// other blocks get the core. After VGPU_DEADLINE_MS without progress the kernel is reported, with
-// the spinning threads and the words that they read.
+// If only waiting threads are left, barrier divergence is reported. If no thread can run except
+// spinning ones, other blocks get the core. After VGPU_DEADLINE_MS without progress the kernel is
+// reported, with the spinning threads and the words that they read.
 #pragma once
 
 #include <array>
@@ -172,7 +172,7 @@ class BlockRunner {
   void make_ready(std::uint16_t number) { ready_.push_back(number); }
   void close_meetings(unsigned warp);  // completes meetings whose lanes have all arrived
   void finish(Thread& thread);
-  void pause();  // called when all living threads spin
+  void pause();  // called when only spinning threads can run
   [[nodiscard]] std::string describe() const;
 
   static constexpr std::size_t kMostShared = 1 << 20;  // address space for dynamic shared memory

@@ -131,9 +131,9 @@ void BlockRunner::close_meetings(unsigned number) {
   suspend();
 }
 
-// Called when only spinning threads are left, which wait for another block, kernel, device or
-// process. The first calls return immediately, because the other side may run on another core. The
-// next calls yield this core, and all others sleep briefly.
+// Called when no thread can run except spinning ones, which wait for another block, kernel, device
+// or process. The first calls without progress return immediately, because the other side may run
+// on another core. The next calls yield this core, and all later calls sleep briefly.
 void BlockRunner::pause() {
   constexpr unsigned kHot = 16, kYields = 64;
   constexpr long kShortSleep_ns = 20'000, kLongSleep_ns = 200'000;

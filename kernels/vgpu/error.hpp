@@ -1,4 +1,4 @@
-// fail() is for a call with wrong arguments, fatal() for a program that has done something that no
+// fail() is for a call that returns an error, fatal() for a program that has done something that no
 // GPU would survive.
 #pragma once
 
@@ -27,7 +27,7 @@ std::string describe_address(const void* address);
 // Sorted numbers as ranges: "0-31, 64". At most ten ranges.
 std::string describe_numbers(const std::vector<unsigned>& sorted);
 std::string describe_function(const void* function);
-// "file:line" of an instruction, by addr2line, or "" if the program has no line table for it.
+// "file:line" of an instruction, or "" if addr2line does not find it.
 std::string describe_code(const void* instruction);
 
 }  // namespace vgpu

@@ -22,8 +22,8 @@ namespace vgpu {
 namespace {
 
 constexpr timespec kLook{0, 100'000'000};  // interval between checks that the recorder is alive
-// If the recorder dies, the event is never reached, unless another process that has opened it
-// records it again. A wait ends the process when this many checks have found the recorder dead.
+// If the recorder dies, the event is never reached, unless another process records it again. A wait
+// ends the process when this many checks have found the recorder dead.
 constexpr int kLooksInVain = 20;
 
 long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,

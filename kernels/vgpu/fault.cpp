@@ -61,7 +61,7 @@ std::string diagnose(const void* address, bool no_rights) {
   return "illegal address";
 }
 
-// Only one report is written. All other threads wait until its writer ends the process.
+// Only one report is written. Other threads with an error wait until its writer ends the process.
 void take_the_last_word() {
   while (!begin_last_words()) ::pause();
 }

@@ -26,8 +26,8 @@ class FaultStack {
   void* stack_;
 };
 
-// Apart from rights.cpp, the next two functions are the emulator's only code that depends on the
-// processor. They read the registers that were saved for a signal handler.
+// The next two functions depend on the processor: they read the registers that were saved for a
+// signal handler.
 //
 // Returns the address of the interrupted instruction.
 [[nodiscard]] const void* code_at(const ucontext_t& at);

@@ -6,7 +6,7 @@
 //
 // A large grid is shared with helpers, up to VGPU_WORKERS threads in total (by default the number
 // of cores). If a block spins, one more helper is started for the blocks that have not begun. Thus
-// all blocks of a grid run simultaneously if they must.
+// all blocks of a grid, up to about 1,024, run simultaneously if they must.
 //
 // Under ThreadSanitizer two blocks on one OS thread are ordered, because they share the memory of
 // their __shared__ variables. Therefore the blocks are dealt out to several threads in turn.
@@ -39,7 +39,7 @@ class Permutation {
   [[nodiscard]] std::uint64_t operator()(std::uint64_t i) const {
     return (scale_ * i + offset_) % n_;
   }
-  // Calls visit(number) for all n numbers in order, without a division.
+  // Calls visit(number) for all n numbers in the permuted order, without a division.
   template <class Visit>
   void each(Visit visit) const {
     std::uint64_t number = offset_;

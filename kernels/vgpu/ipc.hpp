@@ -29,15 +29,15 @@ class Imports {
     std::size_t bytes = 0;
     int device = 0;  // the device for which the block was opened
     MemoryName name;
-    int opened = 0;  // times
+    int opened = 0;  // number of open() calls without a close()
   };
   static Imports& get();
-  // Returns null and sets reason if the exporter does not provide the block.
+  // Returns null and sets reason if the exporter does not provide the block or it cannot be mapped.
   void* open(const MemoryName& name, int device, std::string& reason);
   // False if no block is open at `start`. The addresses of the most recently closed blocks remain
   // inaccessible and are not reused.
   bool close(void* start);
-  // Size of the closed block that contained the address.
+  // Size of the recently closed block that contained the address, if any.
   [[nodiscard]] std::optional<std::size_t> find_closed(const void* address) const;
   [[nodiscard]] std::optional<Import> find(const void* address) const;
   [[nodiscard]] std::string describe(const Import& import, const void* address) const;

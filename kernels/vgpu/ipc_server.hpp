@@ -33,8 +33,8 @@ struct Exporter {
 struct Request {
   enum class What : std::int32_t { memory, events };
   What what{};
-  std::int32_t device = 0;   // memory: the owner
-  std::uint64_t offset = 0;  // memory: of the block in the device's file
+  std::int32_t device = 0;   // memory: the device that owns it, as numbered by the exporter
+  std::uint64_t offset = 0;  // memory: position of the block in the device's file
   Exporter::Word word{};     // filled in by ask()
 };
 
@@ -43,7 +43,7 @@ Exporter export_from_here();
 [[nodiscard]] bool is_here(const Exporter& exporter);
 
 // Returns the descriptor of the requested file, which the caller must close. Returns -1 and sets
-// reason if the process has ended or the memory has been freed.
+// reason if the process has ended, does not answer in 10 s, or refuses (e.g. for freed memory).
 int ask(const Exporter& exporter, Request request, std::string& reason);
 
 }  // namespace vgpu

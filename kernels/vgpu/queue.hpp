@@ -100,7 +100,7 @@ namespace vgpu {
 // reports. Null on other threads. constinit avoids a wrapper function, for which g++'s UBSan
 // reports a null pointer.
 extern constinit thread_local const std::string* current_operation;
-extern constinit thread_local bool in_copy;  // true during a copy, which may access device memory
+extern constinit thread_local bool in_copy;           // true during a copy or fill
 extern constinit thread_local bool in_host_function;  // a host function must not call CUDA
 
 void outside_host_functions(const char* call);

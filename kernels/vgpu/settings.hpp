@@ -11,7 +11,7 @@ namespace vgpu {
 // Whether device memory faults if it is accessed by the host, or by a device without peer access.
 enum class Guard {
   keys,   // with memory protection keys, or no fault if the processor has none
-  pages,  // without keys, by closing and opening pages, which is slow (rights.cpp)
+  pages,  // as keys, but if the processor has none, by slowly closing and opening pages
   none,
 };
 
@@ -30,13 +30,13 @@ struct Settings {
   std::uint64_t seed;         // VGPU_SEED (1): order of threads and blocks, delays
   std::uint64_t delay_us;     // VGPU_DELAY_US (60): longest delay before a stream's operation
   std::size_t memory_bytes;   // VGPU_MEMORY_MB (1024): memory of each device
-  std::uint64_t deadline_ms;  // VGPU_DEADLINE_MS (30000): time for which a kernel may only spin
+  std::uint64_t deadline_ms;  // VGPU_DEADLINE_MS (30000): time without progress in a kernel
   int workers;                // VGPU_WORKERS (the cores): OS threads that share a large grid
   Guard guard;                // VGPU_GUARD (keys): keys, pages or none
   bool protection_keys;       // VGPU_PROTECTION_KEYS (1): 0 as on a processor without any
   PeerAccess peers;           // VGPU_PEERS (all): all, none or broken
   bool driver_waits;          // VGPU_DRIVER_WAITS (0): see Driver in device.hpp
-  std::size_t guard_page;     // VGPU_PAGE_KB (one page): guards, a multiple of the system's page
+  std::size_t guard_page;     // VGPU_PAGE_KB (the system's page): size of guards, at most 64 KiB
   bool legacy_stream;         // VGPU_LEGACY_STREAM (0): 1 permits the legacy default stream
   bool eager_loading;         // CUDA_MODULE_LOADING (LAZY): true if EAGER, as for the driver
 

@@ -23,7 +23,7 @@ namespace lab00 {
 //
 // Waits for at most `patience` in total. If cards are still missing, throws std::runtime_error with
 // "rank R never came" for each missing rank. Throws "rank R was given twice" if another process has
-// this rank.
+// already called this with this rank.
 inline std::vector<std::string> meet(kit::Folder& folder, const kit::Seat& seat,
                                      const std::string& card, std::chrono::milliseconds patience) {
 #ifdef SOLUTION

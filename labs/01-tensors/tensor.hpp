@@ -36,7 +36,7 @@ class Tensor {
   [[nodiscard]] std::int64_t numel() const { return numel_of(sizes_); }
 
   // Task 1. Allocates a storage for these sizes with kit::allocate; the elements are in row-by-row
-  // order. The storage is freed with the last tensor that shows a number of it. The owner of a
+  // order. The storage is freed with the last tensor that refers to it. The owner of a
   // tensor may read and write its storage: this is how numbers get in, here and in chapter 13.
   static Tensor empty(const Shape& sizes);
   [[nodiscard]] kit::Storage& storage() const;

@@ -38,8 +38,7 @@ void run_collective(const kit::Request& in, kit::Observation& out, Fill fill, Re
                              ? std::size_t(earlier[std::size_t(call)])
                              : std::size_t(in.integer("count"));
       kit::Guarded<T> one(count, offset), other(count, offset);
-      const bool mirrored =
-          in.integer("mirrored", 0) != 0;  // swaps which buffer has the lower address
+      const bool mirrored = in.integer("mirrored", 0) != 0;  // swaps the roles of the two buffers
       kit::Guarded<T>&input = mirrored ? other : one, &output = mirrored ? one : other;
       for (std::size_t i = 0; i < count; ++i) input.span()[i] = fill(rank, i);
       const std::vector<T> before(input.span().begin(), input.span().end());

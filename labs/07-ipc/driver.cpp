@@ -51,7 +51,7 @@ struct Plan {
   int world = 1;
   std::int64_t count = 0, calls = 1, slots = 2, slot_elements = 8;
   bool in_place = false, in_turns = false;
-  std::int64_t rings = 1;            // used in turn, each with a different slot size
+  std::int64_t rings = 1;            // used in turn; their slots differ in number and size
   std::uint64_t lived = 0;           // messages that each ring has passed on before
   std::vector<std::int64_t> counts;  // one per call; by default all are `count`
   explicit Plan(const kit::Request& in)

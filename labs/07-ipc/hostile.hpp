@@ -54,11 +54,11 @@ struct Rank {
 };
 inline Rank ranks[kMostRanks];
 inline std::atomic<std::int64_t> progress = 0;  // flags stored, new values seen
-inline std::atomic<std::int64_t> narrow = 0;    // accesses whose scope ends at the device
+inline std::atomic<std::int64_t> narrow = 0;    // accesses with a scope narrower than the system
 inline std::atomic<std::int64_t> again = 0;     // posts that repeat the flag's last posted value
 inline std::atomic<std::int64_t> opened = 0, closed = 0, syncs = 0, staged = 0;
 inline std::atomic<std::uint64_t> seed = 1;
-inline std::atomic<int> slow = -1;  // the rank that pauses at every flag
+inline std::atomic<int> slow = -1;  // the rank that pauses at every post and every new value
 inline thread_local bool in_call = false;
 
 inline Rank& me() { return ranks[kit::kernel_tag]; }
@@ -159,7 +159,7 @@ inline void barrier(vgpu::Source where = vgpu::Source::current()) {
 
 namespace cuda {
 
-// A fence whose scope ends at the device orders nothing for a neighbour.
+// A fence with a scope narrower than the system orders nothing for a neighbour.
 inline void watched_fence(memory_order order, thread_scope scope = thread_scope_system) {
   if (scope == thread_scope_system)
     hostile::me().fence(hostile::acquires(order), hostile::releases(order));

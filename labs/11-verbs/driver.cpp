@@ -135,8 +135,8 @@ KIT_SCENARIO(talk) {
 }
 
 // Runs with a fault: a wrong key, address, route or packet number, a put outside the memory, or a
-// peer that has left. Rank 0 tries three times to put, and reports the errors; with once = 1 it
-// stops at the first. Rank 1 polls, and should get an error, too, if the device flushes its
+// peer that has left. Rank 0 tries to put up to three times, and reports the errors; with once = 1
+// it stops at the first. Rank 1 polls, and should get an error, too, if the device flushes its
 // requests.
 KIT_SCENARIO(faulty) {
   Pair pair(in);

@@ -165,7 +165,7 @@ class Endpoint {
   // is full. The outbox must not change until flush(). At most every (sends / 2)-th request may ask
   // for a completion. Bytes outside the outbox or the peer's inbox are an error, too, here or in
   // flush(). Throws std::runtime_error with the status's text if this or an earlier request has
-  // failed, after it has taken the completions of all posted requests from the queue.
+  // failed, after it has taken the completions of all posted sends from the queue.
   void put(std::size_t from, std::size_t to, std::size_t bytes, std::uint32_t value) {
 #ifdef SOLUTION
     if (from > outbox_.size() || bytes > outbox_.size() - from || to > theirs_.inbox_bytes ||
@@ -267,7 +267,7 @@ class Endpoint {
       post_receive();
     }
   }
-  // After an error every posted request completes; all completions are taken before this throws.
+  // After an error every posted request completes; takes the completions of all sends, then throws.
   void throw_if_failed() {
     if (failed_.empty()) return;
     while (posted_ != done_) take();

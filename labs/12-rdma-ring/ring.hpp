@@ -39,8 +39,8 @@ class Channel {
   [[nodiscard]] std::size_t slot_bytes() const { return slots_.bytes; }
 
   // Task 1. Writes a message of up to slot_bytes() bytes into the peer's next slot. Returns false
-  // if that slot is not free. Does not wait. Copies the message: the caller may reuse its memory
-  // immediately.
+  // if that slot is not free, without waiting for it. Copies the message: the caller may reuse its
+  // memory immediately.
   [[nodiscard]] bool try_send(std::span<const std::byte> message) {
 #ifdef SOLUTION
     listen();

@@ -311,8 +311,8 @@ KIT_SCENARIO(train) {
   train_all(last, options, vault, out);
 }
 
-// Reports whether train() refuses a ring or settings, the messages sent until then, and whether the
-// model or the optimizer has changed.
+// Reports whether train() refuses a ring or settings, how often it used the link until then, and
+// whether the model or the optimizer has changed.
 KIT_SCENARIO(refused) {
   kit::Vault vault(std::size_t{1} << 18);
   if (in.has("before")) train_first(in, vault);

@@ -178,10 +178,10 @@ struct ClockOffset {
 // Task 4. No message arrives before it was sent, so each exchange gives two bounds on the offset.
 // Their distance is the round trip minus the time that the rank took to answer. The exchange with
 // the shortest distance decides (of several, the first). `offset` is the midpoint of its bounds,
-// with half a nanosecond rounded down (also below 0). `uncertainty` is the distance from `offset`
+// with half a nanosecond rounded down (even below 0). `uncertainty` is the distance from `offset`
 // to the farther bound. `at` is `arrived` of that exchange. Throws std::invalid_argument if there
-// is no exchange, or if any is impossible: answered before it arrived, or with a negative round
-// trip.
+// is no exchange, or if any is impossible: answered before it arrived, or with a negative
+// distance.
 inline ClockOffset estimate_offset(std::span<const Ping> pings) {
 #ifdef SOLUTION
   if (pings.empty()) throw std::invalid_argument("estimate_offset: no exchange");

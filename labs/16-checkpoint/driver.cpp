@@ -84,8 +84,8 @@ std::int64_t loaded(Checkpoints& checkpoints, Snapshot& out) {
 
 }  // namespace
 
-// Packs and unpacks the given snapshot and another one; with `damage`, cuts, changes, shortens and
-// extends the packed bytes at every place.
+// Packs and unpacks the given snapshot and another one; with `damage`, cuts, changes and shortens
+// the packed bytes at every place, and extends them at the end.
 KIT_SCENARIO(packing) {
   const Snapshot before = snapshot_of(in);
   const Bytes packed = pack(before);
@@ -136,7 +136,7 @@ KIT_SCENARIO(packing) {
 
 // Saves the steps one after the other, in a separate run for each operation before which the power
 // is cut. For each cut, the disk in each state of `afters` is read, saved to, and read again. depth
-// 1: for every third operation, also with a second power cut during that save. Reports rows of 9
+// 1: for every third operation, again with a second power cut during that save. Reports rows of 9
 // numbers: operation of the cut, operation of the second cut (-1: none), state, last step whose
 // save() had returned, step being saved (-1: none), step loaded, whether its content is right, step
 // loaded after the next save, files on the disk after that save.

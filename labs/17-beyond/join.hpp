@@ -113,7 +113,7 @@ class Join {
 // Task 8. At the end all ranks receive model.state() of the rank that is the authority. Returns
 // the number of steps, which is the same on all ranks.
 //
-// Collectives: for task 6 one per step and one at the end, one per bucket, and one for task 8.
+// Collectives: for task 6 one per step and one at the end; one per bucket and step; one for task 8.
 template <class Model>
 int train_joined(Model& model, Group& group, std::span<const int> batches,
                  const JoinOptions& options) {

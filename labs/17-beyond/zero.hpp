@@ -72,7 +72,7 @@ struct FullState {
 };
 
 // Each step: reduce_gradients(), then optionally clip(), then step(). Between steps the object
-// holds at most three floats for each element of its own shard, and a few bytes for each parameter.
+// holds at most three floats for each element of its own shard, and some bytes for each parameter.
 class ShardedAdamW {
  public:
   // All ranks pass the same parameters in the same order; their memory outlives this object.

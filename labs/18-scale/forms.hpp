@@ -38,7 +38,7 @@ inline double job_mtbf(std::span<const double> ranks) {
 }
 
 // Task 1. Returns the probability of at least one failure within `duration`, when failures are
-// memoryless (exponential times between them, of mean mtbf). Accurate to nine digits, also for
+// memoryless (exponential times between them, of mean mtbf). Accurate to nine digits, even for
 // short durations.
 inline double chance_of_failure(double mtbf, double duration) {
 #ifdef SOLUTION

@@ -216,7 +216,7 @@ class Bell {
 };
 
 // Two numbers that one writer changes and any thread reads. Neither side waits for the other. A
-// reader that overlaps a write gets nullopt and tries again later. An odd version means that a
+// reader that overlaps a write may get nullopt and tries again later. An odd version means that a
 // write is in progress.
 template <class Memory>
 class Record {
@@ -235,8 +235,8 @@ class Record {
 #endif
   }
 
-  // Task 5. Returns both numbers of the same write, or both 0 before the first; nullopt if a write
-  // overlaps. The result is never older than one that this thread got before.
+  // Task 5. Returns both numbers of the same write, or both 0 before the first; may be nullopt if
+  // a write overlaps. The result is never older than one that this thread got before.
   std::optional<std::pair<Number, Number>> try_read() {
 #ifdef SOLUTION
     const Count version = version_.load(Memory::acquire);

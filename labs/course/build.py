@@ -145,7 +145,7 @@ def libraries_of(lab):
 
 
 def make_all(libraries, units=()):
-    """Makes all of them simultaneously."""
+    """Makes the libraries and units, several at a time."""
     with concurrent.futures.ThreadPoolExecutor(len(libraries) + len(units) + 1) as pool:
         jail = pool.submit(sandbox.here)  # it compiles a little; no unit may be compiled outside the sandbox
         jobs = [pool.submit(library.make) for library in libraries]
@@ -173,7 +173,7 @@ def swapped_in(lab):
 
 
 def flags_of(lab):
-    """{root} stands for the repository or handout."""
+    """Returns the lab's compiler flags. {root} stands for the repository or handout."""
     return [flag.replace("{root}", str(ROOT)) for flag in lab.build.get("flags", [])]
 
 

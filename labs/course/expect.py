@@ -1,5 +1,4 @@
-"""Comparisons whose failure is one line. Equality is tested before tolerance; NaN equals only an
-expected NaN."""
+"""Comparisons whose failure is one line. NaN equals NaN in same_bits(), and nothing elsewhere."""
 import array
 import math
 

@@ -209,7 +209,7 @@ def handout(labs, target):
 
 
 def instructor(labs, target):
-    """Solutions, hidden tests, mutants, unusual solutions and the whole judge."""
+    """Packs solutions, hidden tests, mutants, unusual solutions and the whole judge."""
     with tempfile.TemporaryDirectory(prefix="instructor-") as place:
         folder = pathlib.Path(place) / "course"
         shutil.copytree(ROOT / "labs/course", folder / "labs/course", ignore=shutil.ignore_patterns("__pycache__"))

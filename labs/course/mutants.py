@@ -88,7 +88,7 @@ def is_exposed(cheat):
 
 def jobs_of(lab, quick):
     """(kind, name, expectation, files, judge, names of tests) of every submission, the solution
-    first."""
+    first. quick: only the first of each kind, and no cheats."""
     skeleton, solution = texts(lab, False), texts(lab, True)
     names = {t[0] for t in lab.tests()}
     strange = unusual(lab, solution)

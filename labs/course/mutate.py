@@ -1,8 +1,8 @@
 """make mutate N=06: wrong solutions made by rule (mutators.py), each of which some test must reject.
 
 A mutant that passes every test is either a mistake that the tests overlook, or correct according to
-the task; then survivors.toml of the lab gives the reason. A survivor without a reason fails, and so
-does a reason without its survivor.
+the task. In the latter case, survivors.toml of the lab gives the reason. make mutate fails if a
+survivor has no reason, or a reason has no survivor.
 
     [[survivor]]
     reason = "the order of these two stores is free: no reader looks before the flag"

@@ -28,7 +28,7 @@ def _coded(name, value):
     if isinstance(value, array.array):
         code = {kind: code for code, kind in ARRAYS.items()}[value.typecode]
         return code, value.tobytes()
-    if isinstance(value, (list, tuple)):  # integers if all of them are
+    if isinstance(value, (list, tuple)):  # as integers if all values are
         whole = all(isinstance(v, int) for v in value)
         return _coded(name, array.array("q" if whole else "d", value))
     raise TypeError(f"{name}: a {type(value).__name__} cannot be sent to a driver")

@@ -14,7 +14,7 @@ TOP = {"score": (int, float), "execution_time": (int, float), "output": str, "ou
 TEST = {"score": (int, float), "max_score": (int, float), "status": str, "name": str, "number": str, "output": str,
         "tags": list, "visibility": str}
 VISIBILITY = ("visible", "hidden", "after_due_date", "after_published")
-# XML 1.0 allows no control characters except tab and line ends, not even escaped ones.
+# XML 1.0 allows no characters below U+0020 except tab and line ends, not even escaped.
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

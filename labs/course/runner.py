@@ -2,7 +2,7 @@
 
 The request is sent through one pipe and the answer returns through another, framed with a nonce that
 only this run has. Student code that prints, exits, or writes into that pipe does not produce an
-answer; writing into the pipe and exiting with status 0 are reported as cheats.
+answer. Writing into the pipe, or exiting with status 0 without an answer, is reported as a cheat.
 """
 import dataclasses
 import os

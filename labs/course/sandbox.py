@@ -6,7 +6,8 @@
     none              make check prints a note (it is the student's own code), make grade needs UNSAFE=1
 
 LABS_SANDBOX=bubblewrap, landlock or none selects one. This file does not inspect a submission's text:
-forbidden.py does. If root grades, each run has a different user that owns nothing.
+forbidden.py does. If root grades, each driver runs as a transient user, which owns at most its private
+folder, where the machine allows that.
 """
 import functools
 import hashlib

@@ -1,5 +1,5 @@
 // A process publishes its waits on a board in shared memory, which its parent reads. There are no
-// locks, so a process killed during an update leaves at worst an outdated entry.
+// locks, so a process killed during an update leaves at worst a half-updated entry.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ namespace kit {
 struct Board {
   std::atomic<std::uint64_t> moves;     // number of completed waits plus publishes
   std::atomic<std::uint64_t> waits;     // number of waits begun
-  std::atomic<const Counter*> counter;  // null: running. Same address in all processes
+  std::atomic<const Counter*> counter;  // awaited; null: none. Same address in all processes
   std::atomic<std::uint64_t> wanted;
   std::atomic<int> peer;
   std::atomic<int> sequence;  // index of the current operation
@@ -27,7 +27,7 @@ struct Board {
 struct Self {
   Board* board = nullptr;
   bool pauses = false;
-  std::uint64_t state = 1;  // of the random numbers for the pauses
+  std::uint64_t state = 1;  // of the random generator for the pauses
 };
 Self& self();
 

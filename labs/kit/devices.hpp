@@ -80,7 +80,7 @@ class Buffer {
   std::vector<float> data_;
 };
 
-// Thread-safe.
+// Thread-safe, except observe() and the two forget functions.
 class Devices {
  public:
   explicit Devices(int count)

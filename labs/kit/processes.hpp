@@ -31,9 +31,9 @@ class Member {
 
 struct ProcessOptions {
   int world = 1;
-  std::size_t bytes = 0;   // of the shared memory
-  std::uint64_t seed = 1;  // of the pauses
-  bool pauses = false;     // after some calls of publish
+  std::size_t bytes = 0;   // size of the shared memory
+  std::uint64_t seed = 1;  // determines the pauses
+  bool pauses = false;     // pause after some calls of publish
   double patience = 3;     // seconds without a move that count as a hang
   // Kills this rank with SIGKILL after kill_after moves and waits, summed over all ranks. -1: none.
   int kill_rank = -1;

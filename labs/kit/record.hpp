@@ -28,8 +28,8 @@ namespace kit {
 
 class Record {
  public:
-  // Reading. A missing name or a wrong type is a mistake of the lab's author and throws
-  // std::logic_error.
+  // Reading. A missing name without a fallback, or a wrong type, is a mistake of the lab's author
+  // and throws std::logic_error.
   [[nodiscard]] bool has(std::string_view name) const;
   [[nodiscard]] std::int64_t integer(std::string_view name) const;
   [[nodiscard]] std::int64_t integer(std::string_view name, std::int64_t fallback) const;

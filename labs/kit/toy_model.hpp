@@ -18,7 +18,7 @@ namespace kit {
 struct Parameter {
   std::string name;
   std::vector<float> value;
-  std::vector<float> grad;    // empty: none. Backward adds to it
+  std::vector<float> grad;    // empty: no gradient. Backward adds to it
   bool requires_grad = true;  // false: frozen, never gets a gradient
 };
 using Tensor = std::shared_ptr<Parameter>;

@@ -122,7 +122,8 @@ void Communicator::check_usable() {
   if (const auto failed = failure()) throw *failed;
 }
 
-// True if the stream is being captured into a graph, which needs no order with other streams.
+// Makes the stream wait for the communicator's last call. If the stream is being captured into a
+// graph, which needs no order with other streams, only returns true.
 bool Communicator::begin_on(cudaStream_t stream) {
   if (is_capturing(stream)) return true;
   if (started_any_ && stream != last_stream_) cuda_check(cudaStreamWaitEvent(stream, done_, 0));

@@ -96,7 +96,7 @@ class Communicator {
 
   // Returns the reason if the communicator has failed. Does not wait.
   [[nodiscard]] std::optional<Refusal> failure();
-  // Waits for all started operations.
+  // Waits for all started operations. Throws Refusal if the communicator has failed.
   void finish();
   // Aborts the communicator on all ranks.
   void abort();

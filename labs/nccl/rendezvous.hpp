@@ -17,8 +17,8 @@ namespace ringsmith::nccl {
 
 [[nodiscard]] ncclUniqueId make_id();
 
-// Collective over the ranks. Throws Refusal if the id was not made by make_id() or its store is
-// gone, and the errors of StoreBootstrap.
+// Collective over the ranks. Throws Refusal if the id was not made by make_id(), and the errors of
+// StoreClient and Exchange, for example if the store is gone.
 [[nodiscard]] std::shared_ptr<comm::Bootstrap> join(const ncclUniqueId& id, int rank, int world,
                                                     std::chrono::milliseconds timeout);
 

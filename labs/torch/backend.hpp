@@ -88,7 +88,7 @@ class Backend final : public PluginBase {
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return calls_; }
 
-  // Aborts all operations in flight, on all ranks, with Aborted.
+  // Ends the collectives in flight, on all ranks, with Aborted. Does not end send() and recv().
   void abort_group(comm::Site site) { group_->abort(site); }
   // Memory from which the other ranks of this host reduce directly; the result owns it.
   [[nodiscard]] std::shared_ptr<comm::CommMemory> allocate(std::size_t bytes) const {
@@ -119,8 +119,8 @@ class Backend final : public PluginBase {
   std::map<int, std::unique_ptr<Incoming>> incoming_;
 };
 
-// The innermost line of the Python program, neither PyTorch's nor ours, that made the current call.
-// Takes the GIL; empty without an interpreter.
+// The innermost line of the user's Python program, outside PyTorch and this package, that led to
+// the current call. Takes the GIL; empty without an interpreter.
 [[nodiscard]] comm::Site python_site();
 // Files below these folders do not count as the user's program.
 void set_library_folders(std::vector<std::string> folders);

@@ -9,7 +9,7 @@ namespace ringsmith::pytorch {
 
 namespace {
 
-constexpr int kMostIdle = 2;  // two threads: one completes a future while the other runs
+constexpr int kMostIdle = 2;  // threads; one may complete a future while the other runs a job
 
 thread_local const Jobs* works_for = nullptr;  // the queue whose thread this is, or null
 
@@ -73,7 +73,7 @@ void Jobs::push(const c10::intrusive_ptr<Job>& job) {
   call_a_thread();
 }
 
-// Wakes or starts a thread for the next job, unless one is running. Requires the lock.
+// Wakes or starts a thread for the next job, unless a job is running. Requires the lock.
 void Jobs::call_a_thread() {
   if (jobs_.empty() || running_) return;
   if (idle_ > 0) return due_.notify_one();

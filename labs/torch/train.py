@@ -3,7 +3,7 @@
 
     train.py [--model mlp|cnn|gpt] [--backend ringsmith|gloo] [--ranks 2] [--steps 60]
 
-Starts its ranks itself, one thread each, or is one rank under torchrun or ringrun. The data is random; equal losses
+Starts its ranks itself, as processes, or is one rank under torchrun or ringrun. The data is random; equal losses
 show that two backends compute the same.
 """
 import argparse

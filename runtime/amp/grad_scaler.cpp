@@ -18,7 +18,7 @@ namespace ringsmith {
 
 namespace {
 
-// The inverse of a smaller scale would overflow, or nearly so.
+// The inverse of a much smaller scale would overflow.
 constexpr double kLeast = std::numeric_limits<float>::min();
 constexpr double kMost = std::numeric_limits<float>::max();
 

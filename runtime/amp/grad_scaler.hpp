@@ -65,8 +65,8 @@ class GradScaler {
   // two updates.
   bool step(Optimizer& optimizer);
   // Call it at the end of a step, after step() of every optimizer. Throws Error if the scale falls
-  // below 1.2e-38, where its inverse is about to overflow (PyTorch continues with NaN). Throws
-  // UsageError if neither unscale_() nor step() has been called since the last update.
+  // below 1.2e-38: the inverse of a much smaller scale overflows (PyTorch continues with NaN).
+  // Throws UsageError if neither unscale_() nor step() has been called since the last update.
   // update(new_scale) throws only UsageError, if new_scale is out of range.
   void update();
   void update(double new_scale);

@@ -2,7 +2,7 @@
 //
 // 1. shape       peers are other ranks of the world, and chunk numbers exist; chunks are inside the
 //                buffer, do not overlap and leave no gap
-// 2. messages    between two ranks, the n-th send matches the n-th receive, also in its length
+// 2. messages    between two ranks, the n-th send matches the n-th receive, including its length
 // 3. progress    all ranks finish with k slots per connection, for each requested k; if not, the
 //                cycle of ranks that wait for each other is reported
 // 4. values      every promised chunk holds every contribution exactly once, and nothing else
@@ -48,8 +48,8 @@ struct Violation {
 
 struct CheckOptions {
   // The kinds of connections for which progress is proved. With {0, true} (messages larger than the
-  // slots), one_shot and double_tree fail because they need slots that hold whole messages; all
-  // other algorithms pass.
+  // slots), one_shot and double_tree fail on two or more ranks, because they need slots that hold
+  // whole messages; all other algorithms pass.
   std::vector<LinkModel> wires = {{1, false}, {2, false}, {8, false}};
 };
 

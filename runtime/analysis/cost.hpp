@@ -69,8 +69,9 @@ struct CostShape {
 [[nodiscard]] double predicted_time(const CostModel& model, const Schedule& schedule);
 
 // The textbook times in seconds, for uniform links and chunks of equal size; simulate() returns the
-// same. `bytes` is the length of the buffer. ring_half_time: a reduce-scatter; tree_time: a reduce.
-// With gamma = 0: an all-gather, a broadcast.
+// same. `bytes` is the length of the buffer. ring_half_time is the time of a reduce-scatter or,
+// with gamma = 0, of an all-gather; tree_time is the time of a reduce or, with gamma = 0, of a
+// broadcast.
 [[nodiscard]] double ring_all_reduce_time(int world, double bytes, Link link, double gamma);
 [[nodiscard]] double ring_half_time(int world, double bytes, Link link, double gamma);
 [[nodiscard]] double tree_time(int world, double bytes, Link link, double gamma);

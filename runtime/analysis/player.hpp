@@ -35,8 +35,8 @@ struct TextStyle {
   bool colour = false;     // ANSI: complete chunks green, changed ones bold
 };
 
-// Draws the states as text. To fit the width, the state of a chunk is shown as the set of its
-// ranks, as their number, or not at all.
+// Draws the states as text. To fit the width, the state of a chunk is shown as the set of ranks
+// that contributed to it, as their number, or not at all.
 [[nodiscard]] std::string render_text(const Schedule& schedule, const Playback& playback,
                                       TextStyle style);
 

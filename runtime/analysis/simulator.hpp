@@ -1,4 +1,5 @@
-// Computes the time that a schedule takes, without running it: 1 to 16,384 ranks, any link speeds.
+// Computes the time that a schedule takes, without running it, for any number of ranks and any link
+// speeds.
 //
 // Each rank has a clock, an outgoing port and an incoming port. A message of n bytes over a link
 // {alpha, beta}:
@@ -53,7 +54,8 @@ struct Simulation {
   std::vector<StepEvents> events;  // if requested
 };
 
-// Simulates any schedule that the checker accepts.
+// Simulates any schedule that the checker accepts. Throws UsageError if it does not finish with
+// network.slots slots.
 [[nodiscard]] Simulation simulate(const Schedule& schedule, std::size_t element_size,
                                   const Network& network, bool keep_events = false);
 
@@ -75,7 +77,7 @@ struct Simulation {
 struct Topology {
   std::string name;
   std::string source;
-  int nodes = 1;  // upper bound
+  int nodes = 1;  // available; a world may use fewer
   int gpus_per_node = 1;
   int nics_per_node = 1;
   Link gpu, nic;

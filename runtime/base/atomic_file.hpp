@@ -29,9 +29,10 @@ void sync_folder(const std::string& folder, const std::string& path);
 // 16 unpredictable hexadecimal digits.
 [[nodiscard]] std::string random_name();
 
-// Returns the kind of a path that is no regular file ("a folder", "a device", "a FIFO" or "a
-// socket"), following links; "" for a regular file or if nothing is there. Call it before open(),
-// which would wait for the other end of a FIFO without a deadline.
+// Returns the kind of a path that is not a regular file ("a folder", "a device", "a FIFO" or "a
+// socket"), following links; "" for a regular file, or if the path cannot be examined, e.g. because
+// nothing is there. Call it before open(), which would wait for the other end of a FIFO without a
+// deadline.
 [[nodiscard]] std::string odd_kind(const std::string& path);
 
 class AtomicFile {

@@ -1,10 +1,10 @@
 // Errors that name the rank, the peer, the call and the step.
 //
-// Every failure in ringsmith is an exception derived from Error. A failure inside a collective
-// carries a Where: the rank that noticed, its peer, the operation and its sequence number, and the
-// step of its schedule. Programs wrap their body in run_main(), which prints one line and converts
-// the type of the error to an exit code (0 to 5 as in nccl-tests), so that scripts can distinguish
-// the types.
+// Every failure that ringsmith detects is an exception derived from Error. A failure inside a
+// collective carries a Where: the rank that noticed, its peer, the operation and its sequence
+// number, and the step of its schedule. Programs wrap their body in run_main(), which prints one
+// line and converts the type of the error to an exit code (0 to 5 as in nccl-tests), so that
+// scripts can distinguish the types.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ enum class ExitCode : int {
   timeout = 4,
   not_implemented = 5,
   usage = 6,
-  resources = 7,  // a limit on this process's memory, files, threads, ...
+  resources = 7,  // a limit on memory, files, threads, ... was reached
   preempted = 75  // stopped by a signal after saving; EX_TEMPFAIL of sysexits.h
 };
 
@@ -124,8 +124,9 @@ class CudaError : public Error {
 void require(bool condition, const std::string& message);
 
 // Use it as the whole of main(). Calls repair_inheritance() (process.hpp) and runs body(). If
-// body() throws, prints one line "program: error: ..." on standard error and returns the exit code
-// of the exception's type.
+// body() throws, prints one line such as "program: error: ..." on standard error (none for a
+// preemption without text) and returns the exit code of the exception's type. Lost output is an
+// error, too.
 int run_main(const char* program, const std::function<int()>& body) noexcept;
 
 }  // namespace ringsmith

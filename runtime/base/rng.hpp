@@ -54,8 +54,8 @@ struct CounterRange {
   std::uint64_t first;  // [first, first + count) is reserved for the caller
 };
 [[nodiscard]] CounterRange take_device_counters(int device, std::uint64_t count);
-// Sets the device's counter back to the start of this range. A range of count 0 thus records the
-// current state.
+// Sets the device's counter back to the start of this range. take_device_counters(device, 0)
+// returns the current state, to be restored later.
 void set_device_counters(int device, const CounterRange& place);
 
 void fill_uniform(std::span<float> out, double low, double high, Generator& g);

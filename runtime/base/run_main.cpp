@@ -1,4 +1,4 @@
-// Not in error.cpp, because the labs compile that file alone.
+// run_main() and printable() are not in error.cpp, because the labs compile error.cpp alone.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -23,7 +23,12 @@ std::size_t printable_at_start(std::string_view text) {
   if (first < 0xc2 || first > 0xf4 || text.size() < size) return 0;
   for (std::size_t i = 1; i < size; ++i)
     if ((byte(i) & 0xc0) != 0x80) return 0;
-  return first == 0xc2 && byte(1) < 0xa0 ? 0 : size;  // U+0080 to U+009F also control terminals
+  const unsigned char second = byte(1);
+  if (first == 0xc2 && second < 0xa0) return 0;  // U+0080 to U+009F also control terminals
+  const bool longer_than_needed =
+      (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
+  const bool no_character = (first == 0xed && second >= 0xa0) || (first == 0xf4 && second >= 0x90);
+  return longer_than_needed || no_character ? 0 : size;
 }
 
 int report(const char* program, const char* kind, const char* what, ExitCode code) {
@@ -32,7 +37,7 @@ int report(const char* program, const char* kind, const char* what, ExitCode cod
   return static_cast<int>(code);
 }
 
-// Returns `code`, or reports an error if code is 0 and output is lost.
+// Returns `code`. If it is 0 but output was lost, reports that and returns ExitCode::internal.
 int flushed(const char* program, int code) {
   const bool before = std::ferror(stdout) != 0;
   const bool now = std::fflush(stdout) != 0;

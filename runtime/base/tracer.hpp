@@ -5,8 +5,8 @@
 //
 // A Span records its scope. Each thread writes finished spans to its own ring: one producer (the
 // thread), one consumer (drain), two counters, no lock. A full ring drops the new span and counts
-// it, so memory is bounded and recording never blocks. When the tracer is off, a Span costs one
-// relaxed load, and threads have no rings.
+// it, so memory is bounded, and only a thread's first event takes a lock. When the tracer is off, a
+// Span costs one relaxed load, and threads get no rings.
 //
 // Times are CLOCK_MONOTONIC, which all processes of a host share. In labs/apps/train, step_time.hpp
 // computes exposed communication from the events, and trace_file.hpp writes them for Perfetto.
@@ -41,8 +41,8 @@ struct FinishedSpan {
   std::int64_t begin_ns;
   std::int64_t end_ns;
   Arg arg;
-  std::int32_t thread;  // in order of each thread's first event; reused for a thread of the same
-                        // name once the events of an ended thread have been drained
+  std::int32_t thread;  // number of the thread or track. A thread may reuse the number of an
+                        // ended thread of the same name whose events have all been drained
   Category category;
 };
 
@@ -91,7 +91,7 @@ class Span {
 // Names the calling thread. The default is "thread N".
 void name_thread(const std::string& name);
 
-// All threads' events since the last drain, ordered by begin.
+// All threads' events since the last drain, sorted by their start.
 [[nodiscard]] std::vector<FinishedSpan> drain();
 
 // Names indexed by FinishedSpan::thread.

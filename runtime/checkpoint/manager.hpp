@@ -48,9 +48,10 @@ namespace ringsmith {
 class CheckpointManager {
  public:
   // For one rank only. Creates the folder if it does not exist (its parent must exist), and locks
-  // it for this object's lifetime: another manager, in this or another process, is refused. keep:
-  // number of checkpoints to keep, at least 1. Older ones are removed only once a newer one is on
-  // the disk. Throws UsageError naming the folder and the remedy, and Error if the disk is full.
+  // it for this object's lifetime: another manager, in this or another process, is refused if the
+  // file system has locks. keep: number of checkpoints to keep, at least 1. Older ones are removed
+  // only once a newer one is on the disk. Throws UsageError naming the folder and the remedy, and
+  // Error if the disk is full.
   explicit CheckpointManager(std::string folder, int keep = 3);
   ~CheckpointManager();  // waits for the writer; an error that was not fetched by wait() is lost
   CheckpointManager(const CheckpointManager&) = delete;

@@ -60,7 +60,7 @@ class CpuProcessGroup : public ProcessGroup {
 
   GroupOptions options_;
   std::vector<std::pair<Bytes, Algorithm>> by_size_;  // empty: options_.algorithm for all
-  std::uint64_t collectives_ = 0, messages_ = 0;      // numbers of calls run so far, for errors
+  std::uint64_t collectives_ = 0, messages_ = 0;      // number of calls run so far, for errors
 
  protected:
   Queue queue_;  // destroyed first, because its thread uses all members above

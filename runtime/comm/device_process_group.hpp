@@ -1,5 +1,5 @@
-// A process group that also accepts device memory, for ranks with one GPU each. A call on device
-// memory is ordered with the caller's stream:
+// A process group that also accepts device memory. Each rank uses one GPU. A call on device memory
+// is ordered with the caller's stream:
 //
 //     caller's stream   [before] --ready-.                      .-done--> [after]
 //     group's stream                     '--> [the collective] -'

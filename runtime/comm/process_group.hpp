@@ -1,9 +1,9 @@
 // The collectives between the ranks of one job.
 //
-// Every rank must call the same operations in the same order. Ranks compare each call's fingerprint
-// {operation, reduction, dtype, count, root, algorithm, kind of memory} before they use the data,
-// and throw a MismatchError that names both calls if they differ. Every wait has a deadline
-// (GroupOptions). A wait for a dead peer throws PeerLost. Each of these errors breaks the group.
+// Every rank must call the same collectives in the same order. Before ranks use the data, they
+// compare {operation, reduction, dtype, count, root, algorithm, kind of memory}, or dtype, count
+// and kind of memory of a message. If calls differ, a MismatchError names both. Every wait has a
+// deadline (GroupOptions). A wait for a dead peer throws PeerLost. These errors break the group.
 //
 // The order of every floating-point sum is fixed by the call (algorithm, count, type and kind of
 // memory), the world size and the nodes, never by timing: see runtime/comm/schedule, and for
@@ -19,13 +19,13 @@
 //   - The collective starts after all work that was in the calling thread's current stream
 //     (Stream::current()) at the time of the call. It runs on the group's own stream, in the order
 //     of the group's calls.
-//   - wait() makes the waiting thread's current stream wait for the collective. The host itself
-//     waits only until every rank has made the call. wait() throws if calls do not match, a peer is
-//     lost or the deadline passes. host_wait() also waits for the result and throws errors of the
-//     device, as does the group's next call.
+//   - wait() makes the waiting thread's current stream wait for the collective. The host waits only
+//     until every rank has made the call or, if the data passes through host memory, for the
+//     collective there. wait() throws if calls do not match, a peer is lost or the deadline passes.
+//     host_wait() also waits for the result. It and the group's next call throw device errors.
 //   - The blocking forms are the asynchronous forms followed by wait().
-//   - Buffers may be in any memory of the device. Peers access communication memory (allocate_on)
-//     in place; other memory is staged.
+//   - Buffers may be in any memory of the device. Only communication memory (allocate_on) can be
+//     accessed by peers in place; other memory is staged.
 //
 // Every typed function below checks this rank's arguments (UsageError) and packs them into a
 // Transfer, which submit() or run() executes.
@@ -54,8 +54,8 @@ class ProcessGroup {
   // ---- collectives; types/collective.hpp has the contents of their buffers ----
   // A call is in place if input and output are the same memory, or if the smaller buffer is this
   // rank's part of the larger; any other overlap is a UsageError. A buffer that only the root has
-  // is ignored on other ranks. `part` below has the same length on every rank. The buffers of
-  // asynchronous forms must stay valid and unchanged until wait().
+  // is ignored on other ranks. `part` below has the same length on every rank. The caller must keep
+  // the buffers of an asynchronous form valid, and not change them, until wait() returns.
   void all_reduce(ConstBuffer input, Buffer output, ReduceOp op) {
     run(checked(Collective::all_reduce, input, output, kNoRoot, op));
   }
@@ -128,12 +128,12 @@ class ProcessGroup {
 
   // ---- implemented by each kind of group, for calls whose arguments have been checked ----
   virtual WorkPtr submit(const Transfer& transfer) = 0;
-  // Like submit() followed by wait(), but may run the call on the calling thread.
+  // Like submit() followed by wait(), but may avoid the communication thread (queue.hpp).
   virtual void run(const Transfer& transfer) { submit(transfer)->wait(); }
 
   // Ends the group: a running call, on this or another rank, throws Aborted within milliseconds,
-  // and so does every later call. May be called from any thread. Throws UsageError if this kind of
-  // group cannot be aborted.
+  // as does every later call, unless the group was broken before. May be called from any thread.
+  // Throws UsageError if this kind of group cannot be aborted.
   virtual void abort(Site site = Site::here());
 
   // ---- communication memory ----
@@ -156,9 +156,9 @@ class ProcessGroup {
 
   // ---- options and facts ----
   virtual void set_algorithm(Algorithm algorithm) = 0;  // of later calls; same on all ranks
-  // Sets the algorithm of later all-reduces by size, until the next set_algorithm(). A message uses
-  // the first entry of at least its size, or else the last entry. The entries must be ordered by
-  // size and the same on all ranks.
+  // Sets the algorithm of later all-reduces by size, until the next call of this function or of
+  // set_algorithm(). An all-reduce uses the first entry of at least its size, or else the last
+  // entry. The entries must be ordered by size and the same on all ranks.
   virtual void set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>& by_size);
   // Returns, by rank, the number of the rank's node; empty if unknown. Ranks of a node may share
   // memory.
@@ -169,7 +169,7 @@ class ProcessGroup {
   [[nodiscard]] virtual Bytes sent_between_nodes() const { return Bytes(0); }
   // Returns text lines that say how ranks reach each other, and why a better way is not used.
   [[nodiscard]] virtual std::vector<std::string> describe_transport() const { return {}; }
-  // Sets GroupOptions::flight_folder after construction.
+  // Does for an existing group what GroupOptions::flight_folder does for a new one.
   virtual void keep_flight_in(const std::string& /*folder*/) {}
 
  protected:
@@ -188,7 +188,7 @@ class ProcessGroup {
 // other: by default through the launcher of this process (mpirun, ringrun, srun). A process without
 // a launcher gets a group of one rank. Defined in runtime/job/bootstrap.cpp.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options = {});
-// Makes the group over the given bootstrap, for launchers and tests. Collective.
+// Makes the group over the given bootstrap, for launchers, subgroups and tests. Collective.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
                                                                const GroupOptions& options = {});
 

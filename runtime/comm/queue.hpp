@@ -21,7 +21,7 @@ class Queue {
  public:
   // Runs a transfer. foreground: a caller waits for it, so the thread may hold its core.
   using Runner = std::function<void(Transfer&, bool foreground)>;
-  // Tells a running transfer that a caller has started to wait for it.
+  // Tells the running transfer that a caller has started to wait for it or for a later one.
   using Hurry = std::function<void()>;
 
   Queue(Runner runner, Hurry hurry) : runner_(std::move(runner)), hurry_(std::move(hurry)) {}
@@ -50,7 +50,7 @@ class Queue {
   std::deque<std::shared_ptr<Item>> items_;
   bool running_ = false;  // a thread has the turn
   bool stopping_ = false;
-  std::thread thread_;  // started by the first asynchronous call
+  std::thread thread_;  // started by the first push()
 };
 
 }  // namespace ringsmith::comm

@@ -16,8 +16,8 @@ std::string list_of(const std::vector<int>& ranks) {
   return text;
 }
 
-// Exchanges the members' records through the parent group: all members send to the first, which
-// replies.
+// Exchanges the members' records through the parent group: the first member receives the others'
+// records, and sends all records to each of them.
 class MemberBootstrap : public Bootstrap {
  public:
   MemberBootstrap(ProcessGroup& parent, std::shared_ptr<Bootstrap> job, std::vector<int> members,

@@ -17,7 +17,7 @@ namespace ringsmith::comm {
 // and UsageError if the list is empty, names a rank twice or names one outside the parent.
 [[nodiscard]] std::vector<int> agreed_members(ProcessGroup& parent, const std::vector<int>& ranks);
 
-// Collective over parent. Returns the ranks with this rank's colour, or none if it is negative.
+// Collective over parent. Returns the ranks with this rank's colour, or none if colour is negative.
 [[nodiscard]] std::vector<int> members_of_colour(ProcessGroup& parent, int colour);
 
 // Collective over the members. Other ranks get a group whose every call throws UsageError. job: the

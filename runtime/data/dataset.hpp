@@ -45,7 +45,7 @@ class Dataset {
 
 // ---- text as bytes ----
 //
-// Any file is training data.
+// Any file that is not compressed can be training data.
 //
 //   text      T h e _ r i n g _ t u r n s ...
 //   inputs    T h e _ r i n g                 context = 8

@@ -18,7 +18,7 @@ struct Images {
 };
 using GreyImages = Images;  // channels == 1
 
-// Statistics per channel over all pixels / 255.
+// Mean and standard deviation of pixel / 255, for each channel.
 struct PixelStatistics {
   std::vector<float> mean, stddev;
 };

@@ -22,7 +22,7 @@ namespace ringsmith {
 
 struct DataLoaderOptions {
   std::int64_t batch_size = 1;
-  int workers = 1;         // threads; 0: fetched on the caller's thread
+  int workers = 1;         // threads; 0: next() fetches on the caller's thread
   int prefetch = 2;        // batches ready or in progress, per worker
   bool drop_last = false;  // drop a last batch that is not full
   // The fetching thread also copies the batch into pinned memory, so that to(cuda) need not.

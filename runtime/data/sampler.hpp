@@ -21,7 +21,7 @@ class Sampler {
   // The indices of one pass, in order. RandomSampler returns another order on each call.
   [[nodiscard]] virtual std::vector<std::int64_t> indices() = 0;
   [[nodiscard]] virtual std::int64_t size() const = 0;            // length of indices()
-  [[nodiscard]] virtual std::int64_t epoch() const { return 0; }  // of indices(), if counted
+  [[nodiscard]] virtual std::int64_t epoch() const { return 0; }  // of indices(); 0 if not counted
 };
 
 class SequentialSampler : public Sampler {

@@ -90,7 +90,7 @@ Images draw_shapes(std::int64_t n, std::uint64_t seed) {
                 std::vector<std::uint8_t>(static_cast<std::size_t>(n * kBytes)),
                 std::vector<std::uint8_t>(static_cast<std::size_t>(n)), 3};
   for (std::int64_t i = 0; i < n; ++i) {
-    // As in draw_digits().
+    // Neighbouring seeds give independent samples, as in draw_digits().
     Generator g(seed * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(i));
     const auto kind = static_cast<std::size_t>(randint(0, std::ssize(kShapes), g));
     images.labels[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(kind);

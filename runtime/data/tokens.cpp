@@ -16,7 +16,7 @@ namespace ringsmith {
 
 namespace {
 
-// False if the text is malformed.
+// Decodes base64. Returns false if the text is malformed.
 bool from_base64(std::string_view text, std::string& out) {
   constexpr std::string_view kBase64Digits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -52,7 +52,7 @@ std::size_t first_word(std::string_view text) {
       return static_cast<std::size_t>(
           std::find_if_not(text.begin() + static_cast<std::ptrdiff_t>(begin), text.end(), kind) -
           text.begin());
-  // White space, except for its last character, which belongs to the following word.
+  // A run of white space. If it is longer than 1 and text follows, its last character stays.
   const auto spaces =
       static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_space) - text.begin());
   return spaces < text.size() && spaces > 1 ? spaces - 1 : spaces;

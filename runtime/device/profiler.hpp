@@ -9,7 +9,7 @@
 // name. The host time of an operation excludes the operations inside it, so the rows add up.
 //
 // On a GPU the host only queues kernels. Two events on the stream, before and after each kernel,
-// measure its time, including that between its launch and its first block.
+// measure its time, including the time between its launch and its first block.
 //
 // Operations are also spans of the tracer (Category::operation): host time on the thread, and GPU
 // time on a separate track per GPU. When the profiler is off, each operation and each kernel costs

@@ -17,7 +17,7 @@ namespace ringsmith {
 
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{16} << 20;  // bytes, limits the memory that a copy pins
+constexpr std::size_t kPiece = std::size_t{16} << 20;  // bytes of the largest staging block
 
 // Calls f(offset, bytes) for each piece.
 template <class F>

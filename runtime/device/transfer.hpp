@@ -34,7 +34,7 @@ bool enable_peer_access(Device device, Device peer);
 class PinnedBlock {
  public:
   explicit PinnedBlock(Bytes size);  // uninitialised; CudaError, or UsageError if too large
-  ~PinnedBlock();                    // reused once release_after()'s streams are done
+  ~PinnedBlock();                    // the block is reused once release_after()'s work is done
   PinnedBlock(const PinnedBlock&) = delete;
   PinnedBlock& operator=(const PinnedBlock&) = delete;
 
@@ -67,7 +67,7 @@ class Fetch {
 
 namespace pinned_allocator {
 [[nodiscard]] AllocatorStats stats();  // current and peak in whole size classes
-void release_cached();                 // frees cached blocks that no device uses any more
+void release_cached();                 // per size class: frees cached blocks up to the first in use
 }  // namespace pinned_allocator
 
 }  // namespace ringsmith

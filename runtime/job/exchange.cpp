@@ -309,8 +309,8 @@ std::optional<LostMember> StoreBootstrap::lost_rank() {
   }
 }
 
-// Keeps this rank's store alive after an error, so that the other ranks can read the error.
-// expected: number of ranks that must have connected.
+// After an error, keeps this rank's store alive for up to kTimeToRead, so that the other ranks can
+// read the error. expected: number of ranks that must have connected before it ends.
 void StoreBootstrap::let_others_read(int expected) {
   if (server_) server_->drain(exchange_ ? 1 : 0, kTimeToRead, static_cast<std::size_t>(expected));
 }

@@ -2,7 +2,7 @@
 // of its nodes) use it to find each other. If a member never arrives, all others get a clear error.
 //
 // Member r writes its record to ".../from/r" and counts itself in ".../arrived". The last to arrive
-// packs the records into a few values and writes ".../result", the only key for which members wait.
+// packs the records into a few values and writes ".../result", the key for which all members wait.
 // The first member that finds a fault writes the verdict to that key, so all members fail
 // immediately, with the same message:
 //
@@ -53,10 +53,10 @@ class Exchange {
   // Collective. Throws TimeoutError naming the missing members, PeerLost if one died, MismatchError
   // if a member's constructor threw it.
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record);
-  // Waits until all members have read the result of the last all_gather, for at most 2 s once one
-  // of them is lost. Must be called before the store ends.
+  // Waits until all members have read the result of the last all_gather, for at most the timeout,
+  // or 2 s once a member is lost. Must be called before the store ends.
   void await_readers();
-  // Returns the member whose loss will make the next all_gather fail. Does not block.
+  // Returns the member whose loss will make the next all_gather fail. Waits only for the store.
   [[nodiscard]] std::optional<LostMember> lost_member();
 
  private:

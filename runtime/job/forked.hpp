@@ -22,7 +22,8 @@ class ForkedMeeting {
   ForkedMeeting(const ForkedMeeting&) = delete;
   ForkedMeeting& operator=(const ForkedMeeting&) = delete;
 
-  // Call once, in the child that is this rank. all_gather throws TimeoutError naming missing ranks.
+  // Call once, in the child that is this rank. The result uses this object's memory; its all_gather
+  // throws TimeoutError naming the missing ranks.
   [[nodiscard]] std::shared_ptr<Bootstrap> join(int rank, std::chrono::milliseconds timeout) const;
 
   struct Seat;

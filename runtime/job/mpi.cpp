@@ -1,4 +1,4 @@
-// Open MPI, loaded only if mpirun has started this process. This file is neither compiled nor
+// Open MPI, loaded only if the ranks meet through it (place.hpp). This file is neither compiled nor
 // linked against it, so programs do not depend on libmpi, libhwloc and libevent for eight calls
 // that other launchers do not need.
 //

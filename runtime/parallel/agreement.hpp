@@ -2,8 +2,9 @@
 // ranks had which gradient, in each backward.
 //
 // ---- settings ----
-// A rank with another learning rate, or other data, causes no error: its replica drifts away while
-// all losses keep falling. Programs should therefore compare their settings first:
+// A rank with another learning rate causes no error: its replica drifts away while all losses keep
+// falling. A rank with other data goes unnoticed, too. Programs should therefore compare their
+// settings first:
 //
 //     require_agreement(*group, {{"--lr", fmt::format("{}", lr)},
 //                                {"the training data", sha256(std::as_bytes(std::span(data)))}});

@@ -52,9 +52,9 @@ struct BucketAssignment {
 //            ^ start, 64-byte aligned                             ^ size <= arena_size(parameters)
 //
 // The slots of a bucket are adjacent, because the ring reduces one dense vector. Each bucket starts
-// on its own cache line, so that two collectives in flight never share one. A model is planned once
-// before the order in which gradients arrive is known and, unless unused parameters must be found,
-// again in that order. Both plans fit into the same arena.
+// on its own cache line, so that two collectives in flight never share one. The first plan is made
+// before the order in which gradients arrive is known. Unless unused parameters must be found, a
+// second plan, in that order, replaces it. Both fit into the same arena.
 
 struct BucketCaps {
   Bytes first = kFirstBucketCap;

@@ -75,9 +75,9 @@ struct CommHook {
 // ---- the built-in hooks ----
 // Divides by the number of ranks before the sum. Without a hook, DDP multiplies by the reciprocal.
 [[nodiscard]] CommHook allreduce_hook(std::shared_ptr<comm::ProcessGroup> group);
-// An average in 16 bits, with half the bytes of f32: rounds, divides, sums with a rounding after
-// each addition, and converts back to the gradients' dtype. f16 has 11 significant bits and
-// overflows at 65520; bf16 has 8 significant bits and the range of f32.
+// An average in 16 bits, with half the bytes of f32: rounds, multiplies by 1 / W, sums with a
+// rounding after each addition, and converts back to the gradients' dtype. f16 has 11 significant
+// bits and overflows at 65520; bf16 has 8 significant bits and the range of f32.
 [[nodiscard]] CommHook fp16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
 [[nodiscard]] CommHook bf16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
 // No communication: each rank keeps its own gradients. For measuring the cost of communication.

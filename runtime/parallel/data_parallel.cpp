@@ -26,7 +26,7 @@ struct DataParallel::Job {
   }
 };
 
-// One forward on each replica: the replica's leaves, and its output at the end of a separate graph.
+// State of one forward: each replica's leaves and output. Each replica records its own graph.
 struct DataParallel::Pass {
   std::vector<Device> devices;
   std::vector<Tensor> inputs;
@@ -229,7 +229,7 @@ Tensor DataParallel::forward(const Tensor& input) {
       pass->devices,
       [&](std::size_t i) {
         Module& replica = *replicas_[i];
-        struct Return {  // releases the parameters, also on an error
+        struct Return {  // releases the parameters, even if forward() throws
           Module& replica;
           const DataParallel& owner;
           ~Return() { replica.rebind(owner.no_parameters_, owner.no_buffers_); }

@@ -91,9 +91,9 @@ class DataParallel {
   // x: rows along dimension 0; moved to the root first if necessary. The result is on the root.
   // With several devices, forward() and the backward through its result throw ReplicaError if a
   // replica throws. Throws UsageError if the module has left the root, x has no dimensions, or the
-  // replicas' outputs do not fit together. Backward works once per forward, even with retain_graph,
-  // and also after this object is destroyed. forward() and backward() of one object must not
-  // overlap.
+  // replicas' outputs do not fit together. Backward works only once per forward, even with
+  // retain_graph. It works even after this object is destroyed. forward() and backward() of one
+  // object must not overlap.
   Tensor forward(const Tensor& x);
 
   [[nodiscard]] const std::vector<Device>& devices() const;

@@ -20,8 +20,8 @@
 // first. A group on the host also works, but slowly.
 //
 // For unequal numbers of inputs use join(). The constructor fixes the set of trained parameters. If
-// a parameter is frozen, unfrozen, added, removed or replaced later, the next forward() with grad
-// mode on throws UsageError.
+// a parameter is frozen or unfrozen later, or the module's parameters or buffers are no longer the
+// same tensors, the next forward() with grad mode on throws UsageError.
 #pragma once
 
 #include <concepts>
@@ -41,11 +41,12 @@
 
 namespace ringsmith {
 
-// When the all-reduce of a full bucket starts. on: immediately, while backward continues, on the
-// communication thread or the group's stream. off: when backward has ended, on the calling thread.
-// Buckets, order and bits are the same. automatic: on if the group is on a GPU or a core is free
-// for the communication thread, which must not share a core with backward. alternate: off and on in
-// turn, starting with off, so that one run measures the benefit under the same disturbances.
+// When the all-reduce of a full bucket starts. on: as soon as the buckets before it have started,
+// while backward continues, on the communication thread or the group's stream. off: when backward
+// has ended, on the calling thread. Buckets, order and bits are the same. automatic: on if the
+// group is on a GPU or a core is free for the communication thread, which must not share a core
+// with backward. alternate: off and on in turn, starting with off, so that one run measures the
+// benefit under the same disturbances.
 enum class Overlap : std::uint8_t { automatic, on, off, alternate };
 // Parses "auto", "on", "off" or "alternate"; throws UsageError for other names.
 Overlap parse_overlap(std::string_view name);
@@ -64,7 +65,7 @@ struct DdpOptions {
   bool init_sync = true;
   Overlap overlap = Overlap::automatic;
   comm::ReduceOp op = comm::ReduceOp::avg;        // or sum, if the loss is a sum over samples
-  std::optional<comm::Algorithm> algorithm = {};  // of all later reductions of the group
+  std::optional<comm::Algorithm> algorithm = {};  // of the group's later collectives
   // Names of parameters and buffers that differ per rank: they are neither broadcast nor reduced.
   // The names must be the same on every rank; sizes may differ. UsageError for an unknown name.
   std::vector<std::string> ignored = {};

@@ -1,4 +1,4 @@
-// Statistics of DistributedDataParallel, for diagnosis and tests, under the names of PyTorch's
+// Statistics of DistributedDataParallel, for diagnosis and tests. Most names are those of PyTorch's
 // _get_ddp_logging_data(). Sizes are in bytes, times in nanoseconds.
 //
 //   of the model     num_parameter_tensors total_parameter_size_bytes dtypes

@@ -21,8 +21,9 @@ class DriftError : public Error {
 // Collective. Throws DriftError on every rank, with the same message, unless all ranks hold the
 // same bits: "the replicas have drifted apart: 'fc.weight' has one value on ranks 0, 2 and another
 // on rank 1 (the first of 3 that differ); ...". Names and order must be the same on every rank.
-// Pass only tensors that must be equal at this moment: parameters, also with ZeRO, but neither
-// ZeRO's optimizer state nor DdpOptions::ignored; with post-local SGD only after an averaging step.
+// Pass only tensors that must be equal at this moment: the parameters, even with ZeRO, but neither
+// ZeRO's optimizer state nor DdpOptions::ignored. With post-local SGD, call it only after an
+// averaging step.
 void check_drift(comm::ProcessGroup& group, const NamedTensors& tensors);
 
 // Throws Error unless every value is finite: "'fc.weight' holds NaN or an infinity: ...". Not

@@ -28,7 +28,7 @@ struct JoinOptions {
   // True: gradients are divided by the total number of ranks, so each input has the same weight,
   // and steps get smaller as ranks run out. False: by the number of ranks that still have inputs.
   bool divide_by_initial_world_size = true;
-  // When the first rank has run out, all ranks throw InputsExhausted with the same message.
+  // If some ranks have run out and others have not, all throw InputsExhausted with one message.
   bool throw_on_early_termination = false;
 };
 
@@ -53,8 +53,8 @@ class Join {
   [[nodiscard]] int active() const;   // ranks with inputs
   [[nodiscard]] int divisor() const;  // for the gradients
   [[nodiscard]] bool reduces() const { return reduces_; }
-  // The highest rank that had inputs in the last exchange in which any rank had some. Its buffers
-  // and, at the end, its model replace the others'.
+  // The highest rank that had inputs in the last exchange in which any rank had some; before that,
+  // the last rank. Its buffers and, at the end, its model replace the others'.
   [[nodiscard]] int authority() const { return authority_; }
 
  private:

@@ -31,7 +31,7 @@ class MissingGradients {
  public:
   MissingGradients(GradientBuckets& buckets, bool find_unused, bool static_graph);
 
-  // outputs: of a forward before the backward. first: the first forward since the last backward.
+  // outputs: of a forward before the backward. first: true for the first since the last backward.
   void after_forward(const std::vector<Tensor>& outputs, bool first);
 
   // A gradient has arrived, in this backward or in an earlier one without synchronisation.
@@ -44,7 +44,7 @@ class MissingGradients {
   void begin_backward() {
     if (graph_) graph_->begin();
   }
-  // True if no gradient of the parameter will arrive.
+  // True if the parameter is known to get no gradient in this backward.
   [[nodiscard]] bool known(int parameter) const;
   // Records that a gradient has arrived. Returns false if a static graph expects more gradients of
   // the parameter, or has not learnt their number yet.

@@ -40,7 +40,7 @@ class StopRequest {
 
   // Throws UsageError if this process already has a StopRequest.
   StopRequest();
-  ~StopRequest();  // restores the previous signal handlers, unless work_is_done()
+  ~StopRequest();  // restores the previous signal handlers, unless work_is_done() was called
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 

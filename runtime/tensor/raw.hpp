@@ -5,7 +5,8 @@
 // f16 and bf16 are storage formats: the operands are widened, the kernel computes in f32, and the
 // result is rounded once, as in PyTorch's CPU kernels.
 //
-// The memory of an operand that is moved in is reused for the result if no other handle shares it.
+// The memory of the first operand may be reused for the result if it is moved in and no other
+// handle shares it.
 #pragma once
 
 #include <string>

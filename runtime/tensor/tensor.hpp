@@ -151,9 +151,9 @@ class Tensor {
   [[nodiscard]] bool is_leaf() const;
   void backward(const Tensor& gradient = {}) const;  // gradient may be omitted for one element
 
-  // Moves the tensor object itself: all handles to it, its .grad and its hooks remain valid, so
-  // shared weights remain shared and optimizers are unaffected. Leaves only. Clears the gradient
-  // target (runtime/autograd/tensor_grad.hpp).
+  // Moves the tensor object itself and its .grad. Handles to the tensor and its hooks remain valid,
+  // so shared weights remain shared and optimizers keep their parameters. Leaves only. Clears the
+  // gradient target (runtime/autograd/tensor_grad.hpp).
   void move_to(Device device) const;
 
   // ---- for runtime/autograd ----
@@ -206,7 +206,7 @@ inline Tensor empty_like(const Tensor& t) { return Tensor::empty(t.sizes(), t.op
 inline Tensor zeros_like(const Tensor& t) { return zeros(t.sizes(), t.options()); }
 inline Tensor ones_like(const Tensor& t) { return ones(t.sizes(), t.options()); }
 
-// start, start + step, ... below stop, i64 by default.
+// start, start + step, ..., up to but excluding stop; i64 by default. step may be negative.
 Tensor arange(double start, double stop, double step = 1, TensorOptions options = {DType::i64});
 inline Tensor arange(std::int64_t stop) { return arange(0, static_cast<double>(stop)); }
 

@@ -1,6 +1,6 @@
-// For each option in the help of each training program, one rank gets a different value, and all
-// ranks must report the difference. Also tests differences without an option: files with the same
-// name but different contents, and replicas that have drifted apart.
+// For each option of a training program that must be the same on all ranks, one rank gets a
+// different value, and all ranks must report the difference. Also tests differences without an
+// option: files with the same name but different contents, and replicas that have drifted apart.
 #include <fmt/format.h>
 #include <memory>
 #include <optional>

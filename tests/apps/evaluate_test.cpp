@@ -1,4 +1,4 @@
-// Evaluates each sample once on any number of ranks, without an effect on training.
+// Evaluation counts each sample once, on any number of ranks, and has no effect on training.
 #include "labs/apps/train/evaluate.hpp"
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // On SIGTERM or SIGUSR1 the programs finish the step, save, and exit with code 75. A resumed run
-// must have the bits of an undisturbed run. RINGSMITH_TEST_KILLS and RINGSMITH_TEST_SEED work as in
-// resume_test.cpp.
+// must have the bits of an undisturbed run. RINGSMITH_TEST_KILLS sets the number of preemptions,
+// RINGSMITH_TEST_SEED their moments.
 #include <cstdio>
 #include <fmt/format.h>
 #include <map>

@@ -174,7 +174,8 @@ inline std::map<int, std::string> metrics(const std::string& folder) {
   return out;
 }
 
-// Compares the model, the losses after step `from`, and all files of the last checkpoint.
+// Compares the model, the losses and learning rates after step `from`, and all files of the last
+// checkpoint unless `from` is the last step.
 inline void check_same(const std::string& expected, const std::string& got, int from) {
   INFO(got << " compared with " << expected);
   REQUIRE(read_text(expected + "/model.safetensors").size() > 1000);

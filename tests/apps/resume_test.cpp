@@ -1,7 +1,7 @@
 // A resumed run has the bits of a run that never stopped, no matter how it was stopped.
 //
 // `make test-all` kills a few runs, `make test-resume` as many as RINGSMITH_TEST_KILLS says. The
-// same RINGSMITH_TEST_SEED kills at the same moments.
+// same RINGSMITH_TEST_SEED kills at the same fractions of a run's duration.
 #include <cstdio>
 #include <fmt/format.h>
 #include <random>

@@ -191,7 +191,7 @@ TEST_CASE("so many stay as were asked for: the newest that can be used") {
     }
     CHECK(steps_in(folder.path) == Steps{30, 31});
   }
-  // Truncated and damaged checkpoints do not count, and the next save removes them.
+  // Truncated and damaged checkpoints do not count. The next save removes them if it is later.
   write_snapshot(folder / snapshot_name(40), of_step(40));
   fs::remove(folder / "step-000040/manifest.json");
   write_snapshot(folder / snapshot_name(50), of_step(50));

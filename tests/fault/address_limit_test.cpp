@@ -27,7 +27,7 @@ std::vector<Ending> run_with(Bytes limit) {
   return ranks.wait_for_all(std::chrono::seconds(20));
 }
 
-// Sanitizers reserve more address space for themselves than the limit allows.
+// False under sanitizers, which reserve terabytes of address space for themselves.
 bool can_be_limited() {
   if (address_space() < MiB(4096)) return true;
   WARN("NOT RUN: a limit on addresses, in a program that needs " << (address_space().value >> 30)

@@ -39,7 +39,7 @@ void die_later(int microseconds) {
   }).detach();
 }
 
-// Blocks the stream for longer than any test lasts.
+// Blocks the stream for 15 s, three times as long as survivors may take.
 void block_stream(const Stream& stream) {
   cuda_check(cudaLaunchHostFunc(
       stream.get(), [](void*) { std::this_thread::sleep_for(std::chrono::seconds(15)); }, nullptr));

@@ -15,7 +15,7 @@
 namespace ringsmith::test {
 
 struct Ending {
-  bool exited = false;  // false if a signal killed it
+  bool exited = false;  // false if a signal killed it or it was still running
   int code = -1;
   double seconds = 0;  // since the last kill(), or since the start
   std::string errors;  // its standard error

@@ -49,7 +49,7 @@ struct CountedStep {
 struct PerStepResult {
   std::vector<std::vector<CountedStep>> steps;  // by rank, in order, over all its processes
   std::vector<int> processes;                   // by rank: number of processes
-  std::vector<std::string> errors;              // by rank: its output
+  std::vector<std::string> errors;              // by rank: its standard error
   std::vector<int> codes;                       // by rank: exit code of the last process
   int failed = 0;                               // tries that did not count, summed over the ranks
   std::vector<std::vector<float>> parameters;   // by rank, at the end

@@ -49,13 +49,13 @@ struct WrongProgram {
   std::string name;
   Act everybody = {};
   std::map<int, Act> but = {};  // other actions for some ranks
-  std::string error = {};       // type of the error on every rank
+  std::string error = {};       // type of the error on every rank that is not in `instead`
   std::vector<std::string> says = {};
   // Expected Where::peer on the other ranks. -1: not checked, because there is no single culprit or
   // the error names no peer.
   int culprit = -1;
   int world = 3;
-  std::map<int, std::string> instead = {};
+  std::map<int, std::string> instead = {};  // rank -> part of its error; "": it has none
   // How a rank gets its group, and whether all ranks first make three matching calls.
   std::function<void(Rank&)> start = {};
   bool calls_agree_first = true;

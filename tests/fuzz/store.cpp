@@ -208,7 +208,7 @@ class Fuzzer {
     must(*table.find(kCanary) == kSong, "the canary's song has changed");
   }
 
-  // Sends garbage over TCP, looks for a refusal in half of the cases, and closes the connection.
+  // Sends garbage over TCP. In half of the cases, the answer is read: at most a refusal.
   void visit(const Address& address) {
     ++visits_;
     std::string why;
@@ -244,7 +244,7 @@ class Fuzzer {
         static_cast<void>(client.add("k", 1));
         static_cast<void>(client.get("k", 0ms));
       }
-    } catch (const Error&) {  // an honest client reports an error with such a server
+    } catch (const Error&) {  // the error that an honest client reports about such a server
     }
     server.join();
   }
@@ -278,7 +278,7 @@ class Fuzzer {
   std::mt19937_64 random_;
   Session::Clock::time_point now_ = Session::Clock::now();
   std::string heard_;     // output of the session under test
-  std::string recorded_;  // a proof that was once right
+  std::string recorded_;  // a proof that was right for an earlier session
   std::size_t strangers_ = 0, members_ = 0, requests_ = 0, understood_ = 0, visits_ = 0,
               servers_ = 0;
 };

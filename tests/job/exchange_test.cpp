@@ -1,7 +1,7 @@
 // A member dies after its record has arrived but before it has read the others' records. If that
 // member was the last to arrive, it had to pack the records, so the exchange fails and names it.
 // Otherwise the exchange succeeds, the death is reported to members that ask, and the next exchange
-// fails. No exchange waits for a deadline.
+// fails. Either way, no member waits for a deadline.
 #include "runtime/job/exchange.hpp"
 
 #include <algorithm>

@@ -225,7 +225,7 @@ TEST_CASE("column sums are exact on integers and agree between modes, all widths
 }
 
 TEST_CASE("the oracle's float sums have the bits of ascending order, not of a better one") {
-  // 1 + 2^-24 is rounded down to 1, twice. In any other order 2^-24 + 2^-24 would change the sum.
+  // 1 + 2^-24 is rounded down to 1, twice. Adding 2^-24 + 2^-24 first would change the sum.
   const ModeScope oracle(kernels::Mode::oracle);
   const float half_ulp = std::ldexp(1.0F, -24);
   const std::vector<float> a = {1.0F, half_ulp, half_ulp}, b = {1.0F, 1.0F, 1.0F};

@@ -17,7 +17,7 @@ namespace {
 using Bytes1 = std::vector<std::byte>;
 constexpr std::size_t kGuard = 32;
 
-// Random values including NaN, infinities, both zeros and extreme integers. All NaNs have the same
+// Random values including NaN, infinity, both zeros and extreme integers. All NaNs have the same
 // bits, because the payload of the sum of two NaNs is unspecified.
 template <class T>
 T random_value(std::mt19937& random) {
@@ -55,7 +55,7 @@ bool is_nan(const std::byte* p) {
   }
 }
 
-// Equal in every bit, or NaN on both sides.
+// True if all elements have equal bits or are NaN on both sides, and the bytes around are equal.
 template <class T>
 bool same(const Bytes1& a, const Bytes1& b, std::size_t offset, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {

@@ -39,8 +39,7 @@ inline std::vector<float> narrow(const std::vector<double>& x) {
   return y;
 }
 
-// The largest |a - b| / max(1, |b|max), or infinity if a size or a non-finite value
-// differs.
+// The largest |a - b| / max(1, |b|max), or infinity if the sizes or a non-finite value differ.
 inline double distance(std::span<const float> a, std::span<const float> b) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   if (a.size() != b.size()) return kInf;

@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
       if (write(file, piece.data(), piece.size()) < 0) return 7;
     return 0;
   }
-  if (what == "own") {  // which a lab may use: its own files, shared memory and processes
+  if (what == "own") {  // resources that a lab may use: its own files, shared memory, processes
     const int file = open("mine", O_RDWR | O_CREAT, 0600);
     void* shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int ends[2];

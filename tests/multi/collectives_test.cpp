@@ -1,5 +1,5 @@
-// Compares all collectives except all_reduce with the serial answer: every root, small and large,
-// in own and user memory, in place where supported.
+// Compares all collectives except all_reduce with the serial answer: every root, small and large
+// counts, in communication memory and in ordinary memory, in place where supported.
 #include <algorithm>
 
 #include "tests/multi/data.hpp"

@@ -49,7 +49,7 @@ T expected(comm::ReduceOp op, int world, std::size_t i, unsigned seed) {
       return static_cast<T>(x);
   };
   if (op == comm::ReduceOp::avg) {
-    // x times fl(1/world), rounded once to T.
+    // x times fl(1/world), computed in f32 for 16-bit types, otherwise in T.
     const int owner = static_cast<int>(i % static_cast<std::size_t>(world));
     const T x = contribution<T>(op, world, owner, i, seed);
     if constexpr (std::is_same_v<T, double>)

@@ -35,8 +35,8 @@ std::shared_ptr<ProcessGroup> another_group(CudaEngine engine) {
   return init_process_group(options);
 }
 
-// Returns the number of elements in device memory that differ in any bit from the answer. avg uses
-// user memory at an unaligned address, the others own memory.
+// Returns the number of elements in device memory that differ in any bit from the answer. avg runs
+// in ordinary memory at an unaligned address, the other operations in communication memory.
 template <class T>
 std::size_t all_reduce_and_compare(ProcessGroup& g, const std::vector<T>& mine, ReduceOp op,
                                    const std::vector<T>& answer) {

@@ -48,7 +48,8 @@ static void check_for_leaks() {}
 
 namespace {
 
-// Seconds for all cases. Less than RINGSMITH_DEADLINE, at which mpirun.sh ends the ranks.
+// Seconds for all cases: 20 less than RINGSMITH_DEADLINE, at which mpirun.sh ends the ranks, but at
+// least 10.
 int deadline() {
   const char* const set = std::getenv("RINGSMITH_DEADLINE");
   return set == nullptr ? 200 : std::max(10, std::atoi(set) - 20);

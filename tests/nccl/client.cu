@@ -1,7 +1,7 @@
 // A client modelled on nccl-tests, built against nccl.h alone. It exchanges the id by MPI or a
-// file, creates communicators in a group, one by one or by splitting, and makes concurrent calls on
-// several streams, in and out of place: every type, reduction and collective, and messages in
-// groups. It checks every element and the bytes around the buffers.
+// file, creates communicators in one call, in a group, one by one or by splitting, and makes
+// concurrent calls on several streams, in and out of place: every type, reduction and collective,
+// and messages in groups. It checks every element and the bytes around the buffers.
 //
 // It uses CUDA as other programs do, with <<<>>> and kernels by their address. So it also tests
 // that kernels/vgpu/nvcc compiles such programs unchanged.
@@ -270,8 +270,7 @@ class Client {
   [[nodiscard]] std::size_t buffer_bytes() const {
     return settings_.most + static_cast<std::size_t>(world_) * 64 + 2 * kGuard;
   }
-  // Offsets of the data, which differ between the buffers and are not always a multiple of 16
-  // bytes.
+  // Offsets of the data in bytes. They depend on the seed, and are not always multiples of 16.
   [[nodiscard]] static std::size_t send_at(const Case& c) {
     return c.in_place ? receive_at(c) : kGuard + c.seed % 4 * client::size_of(c.type);
   }
@@ -348,7 +347,7 @@ class Client {
     host.reserve(ranks_.size() * static_cast<std::size_t>(n));
     for (int s = 0; s < n; ++s)
       for (Rank& r : ranks_) prepare(cases[s], r, s, host);
-    // Each case has its own group. For even seeds, one outer group contains all of them.
+    // Each case has its own group. If the first case's seed is even, one outer group contains all.
     const bool one_group = cases[0].seed % 2 == 0;
     if (one_group) NCCL(ncclGroupStart());
     for (int s = 0; s < n; ++s) {

@@ -13,7 +13,8 @@
 
 namespace {
 
-// In the emulator a nap sleeps on the host, for at least 0.2 ms.
+// A delay. In the emulator, the first calls of __nanosleep() in a row return immediately or yield
+// the core, and later ones sleep.
 __global__ void nap(int times) {
   for (int i = 0; i < times; ++i) __nanosleep(1000);
 }

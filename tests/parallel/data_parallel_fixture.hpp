@@ -16,7 +16,8 @@
 
 namespace ringsmith::test {
 
-// Devices for n replicas. On GPUs the root is not device 0, to catch code that assumes it.
+// Devices for n replicas, from device() on. With the emulator's devices, the root is device 1, to
+// catch code that assumes 0.
 inline std::vector<Device> replica_devices(int n) {
   std::vector<Device> out;
   for (int i = 0; i < n; ++i)

@@ -1,4 +1,4 @@
-// Compares ranks with different numbers of inputs with a loop that sums the active ranks'
+// Ranks have different numbers of inputs. Compares join() with a loop that sums the active ranks'
 // gradients. tests/reference/features_test.cpp compares with PyTorch.
 #include "runtime/parallel/join.hpp"
 

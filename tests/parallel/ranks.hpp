@@ -24,7 +24,7 @@ std::vector<Result> run_ranks(int world, const std::function<Result(const Group&
   });
 }
 
-// Returns the message of the exception that body throws; "" if none.
+// Returns the message of the Error that body throws; "" if it returns.
 inline std::string complaint_of(const std::function<void()>& body) {
   try {
     body();

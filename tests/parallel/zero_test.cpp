@@ -42,8 +42,8 @@ const std::vector<Kind>& kinds() {
 constexpr std::int64_t kRows = 3;  // per rank and step
 const std::vector<std::int64_t> kWidths{5, 13, 11, 2};
 
-// Parameters are not divisible by the number of ranks, there are three buckets, and a bias of two
-// elements is smaller than most worlds.
+// No number of ranks above 1 divides the sizes of all parameters. There are three buckets, and the
+// last bias has two elements, fewer than most worlds have ranks.
 DdpOptions small_buckets() {
   DdpOptions options;
   options.first_bucket_mb = options.bucket_cap_mb = 0.0003;

@@ -41,7 +41,7 @@ int place(bf16 x) { return (x.bits & 0x8000) != 0 ? -(x.bits & 0x7fff) : x.bits;
 //           that differ in their last bits, or in the order of the sum, may be on two sides of a
 //           tie (or, where a formula's terms cancel, an absolute error of f32: 2^-20)
 //   sums    sums of products whose terms, as large as 1, cancel, and the backward pass from a
-//           rounded result: 1 place, or 2^-8 absolute (half a place of values between 2 and 4)
+//           rounded result: 1 place, or 2^-8 absolute (half a place of values between 1 and 2)
 enum class Bound : std::uint8_t { exact, one, sums };
 
 Bound bound_of(const std::string& op) {
@@ -144,9 +144,9 @@ TEST_CASE("bf16 operators of the oracle kernels agree with PyTorch") {
   check_operators();
 }
 
-// Rounding to the other side of a tie changes one of 32 x 40 activations by 2^-8 of its value, so
-// the loss of 30 steps stays within 1e-4. On processors without AVX-512, PyTorch's own linear layer
-// rounds after every addition, which costs it 1e-3.
+// Rounding to the other side of a tie changes one of 32 x 40 activations by at most 2^-7 of its
+// value, so the loss of 30 steps stays within 1e-4. On processors without AVX-512, PyTorch's own
+// linear layer rounds after every addition, which costs it 1e-3.
 TEST_CASE("a training under autocast has PyTorch's losses", "[on_device]") {
   if (!has_part("amp")) return;
   const nlohmann::json doc = load("amp/train.json");

@@ -284,8 +284,8 @@ double run_tolerance(const json& run, Device device) {
   // combine partial sums. In backward, the nearly cancelling terms of dx are rounded separately.
   if (run.contains("alone")) return 2e-5;
   if (device.is_cpu()) return 0;
-  // A device sums in another order. In 16 bits, a sum near a tie may be rounded the other way,
-  // which changes a gradient by 2^-11 of its value.
+  // A device sums in another order. In f16, a sum near a tie may be rounded the other way, which
+  // changes a normal gradient by at most 2^-10 of its value.
   return hook == "fp16_compress" ? 1e-3 : 2e-5;
 }
 

@@ -16,7 +16,8 @@ inline Device device() {
   return chosen;
 }
 
-// Returns a copy of t on another device, with the same strides and offset.
+// Returns t itself if it is undefined or already there, otherwise a copy with the same strides and
+// offset.
 inline Tensor moved(const Tensor& t, Device to) {
   if (!t.defined() || t.device() == to) return t;
   const auto room = static_cast<std::int64_t>(t.storage()->size().value / size_of(t.dtype()));

@@ -1,7 +1,7 @@
 // A port for a program that starts a moment later. Until that program binds the port, any
 // connection may take a port that the kernel chose (port 0). Connections use ports from
-// ip_local_port_range, so the ports chosen here are below that range. Each test process starts with
-// a different port.
+// ip_local_port_range, so the ports chosen here are below that range. The pid determines the first
+// port that a test process tries.
 #pragma once
 
 #include <algorithm>

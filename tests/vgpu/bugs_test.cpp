@@ -1,5 +1,5 @@
 // Every planted bug of tests/vgpu/children/bugs.cu ends with a message that names it, and its right
-// version succeeds, both in the plain build and under ThreadSanitizer.
+// version succeeds. Races run under ThreadSanitizer, all other bugs in the plain build.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

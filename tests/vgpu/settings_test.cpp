@@ -10,7 +10,8 @@
 
 using vgpu::Settings;
 
-TEST_CASE("presets settings", "[.][presets]") {  // VGPU_SEED=9 VGPU_MEMORY_MB=32 VGPU_DEADLINE_MS=
+// The next test case sets VGPU_SEED=9 VGPU_MEMORY_MB=32 VGPU_DEADLINE_MS= for this one.
+TEST_CASE("presets settings", "[.][presets]") {
   CHECK(Settings::insist("VGPU_SEED", 4));
   CHECK(Settings::insist("VGPU_SEED", 5));
   CHECK(Settings::insist("VGPU_DEVICES", 3));

@@ -17,7 +17,7 @@ auto run_with(const std::string& limits_and_variables) {
 }
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__)  // it reserves more addresses for itself
+#if !defined(__SANITIZE_ADDRESS__)  // AddressSanitizer reserves more addresses for itself
 TEST_CASE("devices fit into the addresses that ulimit -v leaves, or say what helps") {
   const auto enough = run_with("ulimit -v 40000000;");  // KiB; otherwise a tebibyte each
   CAPTURE(enough.err);

@@ -6,8 +6,8 @@
 // widened matrices, rounded once. An element of A is widened once per block column of C, and an
 // element of B once per block row.
 //
-// By default, products of bf16 use AVX-512-BF16 or AMX-BF16 if the processor has them, although
-// these add in a different order (matmul_bf16.hpp).
+// By default, products of bf16 use AVX-512-BF16 or AMX-BF16 if the processor has them (and OpenBLAS
+// is not selected), although these add in a different order (matmul_bf16.hpp).
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -25,7 +25,7 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-constexpr std::int64_t kDepth = 256;  // columns of A and rows of B copied at a time
+constexpr std::int64_t kDepth = 256;  // columns of A and rows of B processed at a time
 
 struct Range {
   std::int64_t begin, size;

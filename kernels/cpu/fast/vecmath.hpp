@@ -1,6 +1,6 @@
 // exp, log, tanh, sigmoid, erf and GELU as straight-line float arithmetic that compilers vectorise.
 //
-// A loop over std::exp calls the C library once per element. A loop over vec::exp processes 8 or 16
+// A loop over std::exp calls the C library once per element. A loop over vec::exp processes 4 to 16
 // lanes at a time, because nothing here branches: both sides of a choice are computed and one is
 // selected. Each function reduces its argument to a short interval and evaluates a minimax
 // polynomial there (fitted with Remez exchange in 40 digits).

@@ -38,8 +38,8 @@ T update(T* p, const Source& where, Next next) {
 
 }  // namespace vgpu
 
-// The types that CUDA offers: int, unsigned and unsigned long long for most; also float (add,
-// exchange) and double (add). Sub lacks unsigned long long; Inc and Dec take only unsigned.
+// Most functions take int, unsigned and unsigned long long. Add and Exch also take float, and Add
+// double. Sub lacks unsigned long long, and Inc and Dec take only unsigned.
 #define VGPU_ATOMIC(NAME, T, NEXT)                                                   \
   inline T NAME(T* p, T v, vgpu::Source where = vgpu::Source::current()) {           \
     return vgpu::update(p, where, [v](T old) -> T { return static_cast<T>(NEXT); }); \

@@ -58,8 +58,8 @@ VGPU_VECTORS(double, double, 16, 16)
 
 // ---- device functions ----
 //
-// Beyond <cmath>: the fast approximations (exact here), bit casts, bit counts, and loads and stores
-// with a cache hint (ignored here).
+// Beyond <cmath>: the fast approximations (as accurate as <cmath> here), bit casts, bit counts, and
+// loads and stores with a cache hint (ignored here).
 
 inline float rsqrtf(float x) { return 1.0F / sqrtf(x); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }

@@ -103,9 +103,9 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 
 // ---- streams and events ----
 //
-// Every stream has a worker thread, so operations on different streams are ordered only by events.
-// Each operation may be delayed by a seeded amount (VGPU_SEED, VGPU_DELAY_US), which exposes
-// forgotten waits.
+// Every stream has a worker thread, so operations on different streams are unordered unless events
+// or the host order them. Each operation may be delayed by a seeded amount (VGPU_SEED,
+// VGPU_DELAY_US), which exposes forgotten waits.
 //
 // The legacy default stream (0) is refused, because its hidden synchronisation prevents overlap.
 // VGPU_LEGACY_STREAM=1 allows it for existing programs. As CUDA specifies, the default stream and
@@ -175,7 +175,7 @@ struct cudaPointerAttributes {
 #define cudaHostRegisterMapped 0x02
 
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes);
-cudaError_t cudaFree(void* pointer);  // waits for the device, like CUDA's
+cudaError_t cudaFree(void* pointer);  // waits for the memory's device, like CUDA's
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes);
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer);
 
@@ -223,8 +223,8 @@ cudaError_t cudaHostGetDevicePointer(T** device_pointer, void* host_pointer, uns
 // CUDA's pitfalls are reproduced. A handle names the whole block of memory that contains the
 // allocation, and small allocations share a block. So send the pointer's offset from the block's
 // base, which cuMemGetAddressRange returns (cuda.h), and add it to the result of
-// cudaIpcOpenMemHandle. A process cannot open its own handles. Opening a handle twice returns the
-// same pointer, which must be closed twice.
+// cudaIpcOpenMemHandle. A process cannot open its own handles. Opening a handle twice on one device
+// returns the same pointer, which must be closed twice.
 
 #define CUDA_IPC_HANDLE_SIZE 64
 #define cudaIpcMemLazyEnablePeerAccess 0x01

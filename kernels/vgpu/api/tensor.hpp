@@ -27,7 +27,7 @@ void multiply_fragments(float (&sums)[4], const std::uint32_t (&a)[4], const std
 // cp.async.cg.shared.global [to], [from], 16, bytes: the rest of the 16 bytes becomes zero.
 void copy_async(void* to, const void* from, unsigned bytes, const Source& where);
 void commit_copies();                       // cp.async.commit_group
-void wait_for_copies(unsigned may_remain);  // cp.async.wait_group for all but may_remain groups
+void wait_for_copies(unsigned may_remain);  // cp.async.wait_group may_remain
 
 // All 32 lanes of the warp meet, and the last to arrive calls together(pointers) in Quiet
 // (order.hpp), where pointers[l] is lane l's `brought`. If a lane is missing, an error is reported.

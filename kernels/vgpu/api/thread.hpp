@@ -51,10 +51,10 @@ struct BlockView {
 extern constinit thread_local ThreadView* current_thread VGPU_TLS;
 extern constinit thread_local BlockView* current_block VGPU_TLS;
 
-// Called by every atomic operation: the thread has read `value` at `address`. If it keeps reading
-// the same value, the other threads and blocks get a turn.
+// Called by every atomic operation that reads: the thread has read `value` at `address`. If it
+// keeps reading the same value, the other threads and blocks get a turn.
 void loaded(const void* address, std::uint64_t value, const Source& where);
-// Orders plain accesses under ThreadSanitizer, which does not model fences.
+// A memory fence. Under ThreadSanitizer, which does not model fences, declares the order instead.
 void fence(bool acquire, bool release);
 // Called before an atomic store to p. After a release fence, the store publishes all earlier
 // writes.
@@ -126,8 +126,9 @@ T shuffle_value(unsigned mask, T value, unsigned from, const Source& where) {
 
 }  // namespace vgpu
 
-// width splits the warp into groups of `width` lanes. A lane whose partner is outside its group
-// keeps its own value.
+// width splits the warp into groups of `width` lanes. __shfl_sync takes `from` modulo width. With
+// the others, a lane whose partner is outside its group keeps its own value, except that xor may
+// read from earlier groups.
 template <class T>
 T __shfl_sync(unsigned mask, T value, int from, int width = 32,
               vgpu::Source where = vgpu::Source::current()) {

@@ -37,7 +37,7 @@ inline Function::~Function() {
   }
 }
 
-struct State {  // of a variable; its function may outlive it, and does not point back
+struct State {  // of a variable; its function may outlive it, and does not own it
   std::shared_ptr<const Values> value;
   std::shared_ptr<Function> function;
 };

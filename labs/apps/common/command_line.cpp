@@ -157,7 +157,7 @@ bool looks_like_option(const std::string& word) {
          std::isdigit(static_cast<unsigned char>(word[1])) == 0 && word[1] != '.';
 }
 
-constexpr int kAnyNumber = 1 << 16;  // no limit on the number of values in a list
+constexpr int kAnyNumber = 1 << 16;  // more values than any list has
 
 }  // namespace
 

@@ -21,12 +21,14 @@ void write_or_rescue(const std::string& path, const std::string& name,
 // means no file.
 void write_file(const std::string& path, const std::string& text);
 
-// Returns the folder from which the program was built, or else the nearest folder above the program
-// or the working directory that contains the sources. Throws UsageError proposing --data.
+// Returns the folder from which the program was built, or else the nearest folder that contains the
+// sources: the program's folder, a folder above it, the working directory, or a folder above that.
+// Throws UsageError proposing --data if there is none.
 [[nodiscard]] std::string find_source_root();
 
-// The Markdown and source files below root, sorted, so that the concatenated text is the same on
-// every machine. Throws UsageError if there are none.
+// Returns root's README.md and the Markdown and source files in ringsmith's folders below root.
+// They are sorted, so that the concatenated text is the same on every machine. Throws UsageError if
+// there are none.
 [[nodiscard]] std::vector<std::string> list_sources(const std::string& root);
 
 }  // namespace ringsmith::apps

@@ -9,7 +9,7 @@ namespace ringsmith::apps {
 
 // Returns the processor's name in the text of /proc/cpuinfo. On Arm the text has no "model name",
 // so the name is composed of the first core's implementer and part ("Arm Neoverse-N1", or the
-// numbers). "unknown CPU" if the text has neither.
+// numbers). Returns "unknown CPU" if the text has neither a model name nor an implementer.
 [[nodiscard]] std::string processor_name(const std::string& cpuinfo);
 
 // Number of processors that this process can keep busy: its affinity mask or its CPU quota (rounded

@@ -9,9 +9,9 @@ namespace ringsmith::apps {
 
 constexpr std::size_t kPageWidth = 80;
 
-// Wraps text into lines of at most `width` columns, without a newline at the end. The first line
-// begins with head; if head is empty, the caller has already written the first `indent` columns.
-// Later lines are indented by `indent` blanks.
+// Wraps text at blanks into lines of at most `width` columns, or of one longer word; no newline at
+// the end. The first line begins with head; if head is empty, the caller has already written the
+// first `indent` columns. Later lines are indented by `indent` blanks.
 [[nodiscard]] std::string wrapped(const std::string& text, std::size_t indent,
                                   std::size_t width = kPageWidth, const std::string& head = {});
 

@@ -57,8 +57,8 @@ struct Range {
   [[nodiscard]] bool empty() const { return high == 0; }
 };
 
-// Returns round values that enclose the range: powers of two for bytes, steps of 1, 2 and 5 for
-// seconds.
+// Returns at most kMostTicks round values that enclose the range: powers of two for bytes, and for
+// seconds 1, 2, 5, 10, ... or, for a wide range, powers of ten.
 std::vector<double> ticks_for(Range range, Panel::Unit unit) {
   const auto frame = [&](auto&& value_of, int finest) {
     for (int stride = finest;; ++stride) {
@@ -172,7 +172,7 @@ class Plot {
           fmt::format("<path class=\"curve {}{}\" d=\"{}\"/>\n", name_of(curve.role), style, way);
   }
 
-  // Prints each curve's last value next to its end. Moves labels down that would overlap.
+  // Prints each curve's last value next to its end. Moves down labels that would overlap.
   void labels() {
     struct Label {
       const Curve* curve;

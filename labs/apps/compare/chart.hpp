@@ -28,7 +28,7 @@ struct Panel {
   std::vector<Curve> curves;  // at most three
 };
 
-// Formats a value with its unit and at most three digits: "1.5 KiB", "12 ms".
+// Formats a value with its unit, rounded to three digits or to a whole number: "1.5 KiB", "12 ms".
 [[nodiscard]] std::string in_unit(double value, Panel::Unit unit);
 
 [[nodiscard]] std::string escape_xml(const std::string& text);

@@ -183,8 +183,8 @@ Values train_ddp(const std::vector<Device>& devices, const std::vector<Batch>& b
                  const Training& o, Usage& usage) {
   const int world = static_cast<int>(devices.size());
   const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);
-  std::vector<std::unique_ptr<MLP>> models;  // made on this thread, because each thread has its own
-                                             // default generator
+  std::vector<std::unique_ptr<MLP>> models;  // made on this thread, because manual_seed()
+                                             // changes state that all threads share
   for (int r = 0; r < world; ++r) models.push_back(make_model(o));
   std::vector<Values> parameters(devices.size());
   std::vector<Usage> of_rank(devices.size());

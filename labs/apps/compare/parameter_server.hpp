@@ -52,7 +52,8 @@ class ParameterServer {
 
   // One value for each of this rank's accepted pushes, in order.
   [[nodiscard]] const std::vector<std::int64_t>& staleness() const { return staleness_; }
-  // On rank 0: bytes that the server sent and received, and time spent on updates.
+  // On rank 0: bytes of parameters and gradients exchanged with the other ranks, and seconds spent
+  // on updates.
   [[nodiscard]] double bytes() const { return static_cast<double>(bytes_); }
   [[nodiscard]] double busy_seconds() const { return busy_seconds_; }
 

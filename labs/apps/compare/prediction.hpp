@@ -27,8 +27,8 @@ struct TrainedModel {
   double flops = 0;               // per step and GPU, forward and backward
 };
 
-// Load a file; labs/scaling/*.json show every key. A name without '/' and '.' selects a file of
-// labs/scaling. Throw UsageError naming the file and the error.
+// Load a file; labs/scaling/*.json show every key. A name with neither '/' nor '.' selects a file
+// of labs/scaling. Throw UsageError naming the file and the error.
 [[nodiscard]] comm::Topology load_topology(const std::string& name_or_file);
 [[nodiscard]] TrainedModel load_model(const std::string& name_or_file);
 
@@ -36,7 +36,7 @@ struct TrainedModel {
 
 struct PredictedStep {
   double compute = 0;     // forward and backward, seconds
-  double reductions = 0;  // sum over all buckets
+  double reductions = 0;  // seconds, sum over all buckets
   double exposed = 0;     // part of reductions after the end of backward
   [[nodiscard]] double total() const { return compute + exposed; }
 };

@@ -1,5 +1,6 @@
 // scaling: predicts how fast a model would train on a cluster described in a file, with up to
-// 16,384 GPUs. Nothing is measured: every number comes from the simulator.
+// 16,384 GPUs. Nothing is measured: computation follows from FLOPs, and the simulator gives the
+// times of the all-reduces.
 #include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>

@@ -14,8 +14,8 @@
 namespace ringsmith::apps {
 
 struct Finding {
-  // note: something optional is missing; warn: the job will be slow or limited; fail: a requested
-  // feature does not work.
+  // note: an optional feature is missing or restricted; warn: jobs will be slow or limited; fail: a
+  // feature that jobs need does not work.
   enum class Verdict : std::uint8_t { ok, note, warn, fail };
   Verdict verdict = Verdict::ok;
   std::string subject;
@@ -28,7 +28,7 @@ using Findings = std::vector<Finding>;
 [[nodiscard]] std::string render(const Findings& findings, std::size_t width);
 [[nodiscard]] Finding::Verdict worst_of(const Findings& findings);
 
-// Changes nothing; takes a few milliseconds.
+// Changes nothing on the machine.
 [[nodiscard]] Findings examine_machine();
 // bytes: RLIMIT_AS, or RLIM_INFINITY for no limit.
 [[nodiscard]] Finding judge_address_limit(std::uint64_t bytes);
@@ -36,7 +36,7 @@ using Findings = std::vector<Finding>;
 [[nodiscard]] bool has_rdma();
 
 struct JobReport {
-  std::string table;  // one line per pair
+  std::string table;  // one line per measured pair, then reasons
   Findings findings;
 };
 // Collective. Returns the same report on every rank. The first kMostPairs pairs of ranks send

@@ -116,7 +116,7 @@ std::string refused(const Place& a, const Place& b, const std::string& used, boo
 }
 
 void judge_places(const std::vector<Place>& places, Findings& out) {
-  std::map<std::string, std::pair<int, int>> machines;  // ranks, most cores that a rank may use
+  std::map<std::string, std::pair<int, int>> machines;  // ranks; largest Place::cores
   for (const Place& p : places) {
     auto& [ranks, cores] = machines[std::string(p.machine) + " " + p.host];
     ++ranks;

@@ -36,9 +36,9 @@ using namespace kernels;
 namespace {
 
 constexpr int kNearCopy = 85;  // percent of a copy's rate
-constexpr int kRingStep = 80;  // a step reads two streams and writes one or two
+constexpr int kRingStep = 80;  // percent, for the ring's reductions
 constexpr std::int64_t kWidth = 1024;
-constexpr std::int64_t kClasses = 32 * kWidth;  // in a row of logits
+constexpr std::int64_t kClasses = 32 * kWidth;  // columns of the logits
 constexpr std::size_t kParameters = 128;        // for AdamW
 
 struct Case {

@@ -28,8 +28,8 @@ struct FlightLog {
   std::vector<FlightRecord> records;  // oldest first
 };
 
-// Throws UsageError naming the file if it is unreadable or incomplete. Never blocks, not even on a
-// FIFO. The texts are untrusted: sanitize them before printing them.
+// Throws UsageError naming the file if it is unreadable, incomplete or corrupt. Never blocks, not
+// even on a FIFO. The texts are untrusted: sanitize them before printing them.
 [[nodiscard]] FlightLog read_flight(const std::string& path);
 
 // The first collective that not all ranks completed, or in which their calls differ.
@@ -41,8 +41,8 @@ struct Divergence {
   };
   Kind kind = Kind::different;
   std::uint64_t sequence = 0;
-  // Ranks that made the same call, or, if `call` is empty, have not reached this collective. The
-  // largest party is first.
+  // Ranks that made the same call or, if `call` is empty, that have no record of this collective.
+  // The largest party is first.
   struct Party {
     std::optional<Call> call;
     std::vector<const FlightLog*> ranks;

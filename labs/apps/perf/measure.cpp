@@ -103,7 +103,7 @@ void wait_for_device(Device device) {
   if (device.is_cuda()) Stream::current(device).synchronize();
 }
 
-constexpr int kMaxIterations = 20000;  // regardless of --min-time
+constexpr int kMaxIterations = 20000;  // most that --min-time may request
 
 double now_us() {
   using namespace std::chrono;
@@ -163,7 +163,7 @@ std::size_t verify(const Benchmark& b, comm::ProcessGroup& group, const Layout& 
   return wrong;
 }
 
-double percentile(const std::vector<double>& sorted, double share) {  // nearest rank
+double percentile(const std::vector<double>& sorted, double share) {  // by the nearest-rank method
   const double n = static_cast<double>(sorted.size());
   return sorted[static_cast<std::size_t>(std::max(1.0, std::ceil(share * n))) - 1];
 }

@@ -114,7 +114,7 @@ int run_rank(const Benchmark& b, PerfOptions o, ProcessGroup& group) {
   });
   const std::vector<int> node_of = group.node_of();
   const CalibrationKey key = key_for(group, o.own_memory, o.algorithm);
-  std::optional<comm::CostModel> model;  // empty on a GPU, whose links it does not describe
+  std::optional<comm::CostModel> model;  // empty if there are no predictions
   if (b.collective && group.device().is_cpu())
     model = o.calibrate ? calibrate_now(b, o, group, key) : load_cost_model(key);
   std::vector<comm::SizedChoice> choices;

@@ -103,7 +103,8 @@ struct PerfOptions : JobOptions {
 [[nodiscard]] bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv,
                                       PerfOptions& options);
 
-// Two blocks of the requested kind, on the host or the group's device, each between guard bytes.
+// One or two blocks of the requested kind, on the host or the group's device, each with room for
+// guard bytes on both sides. With one block, second() is first().
 class PerfMemory {
  public:
   PerfMemory(comm::ProcessGroup& group, bool own, std::size_t bytes, bool two);
@@ -142,11 +143,10 @@ struct Measurement {
 
 class PerfReport {
  public:
-  // Collective. Rank 0 prints.
   PerfReport(const Benchmark& benchmark, const PerfOptions& options, comm::ProcessGroup& group);
   ~PerfReport();
 
-  // model: origin of the cost model; empty if there are no predictions.
+  // Collective; only rank 0 prints. model: origin of the cost model; empty: no predictions.
   void header(const std::string& model, const std::vector<comm::SizedChoice>& choices = {});
   // out, in: null if the measurement was not requested.
   void row(const Shape& shape, const Measurement* out, const Measurement* in, double predicted);

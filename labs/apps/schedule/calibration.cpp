@@ -307,7 +307,7 @@ std::optional<CostModel> load_cost_model(const CalibrationKey& key) {
         return model;
       }
     }
-  } catch (const std::exception&) {  // no file, parse errors, missing keys, wrong types
+  } catch (const std::exception&) {  // not a file, parse errors, missing keys, wrong types
     trouble = "; " + calibration_file() + " is unreadable; --calibrate rewrites it";
   }
   std::optional<CostModel> model = built_in(key);

@@ -2,8 +2,9 @@
 // in the user's cache, or else built in from other machines.
 //
 // The all-reduce itself is timed, at sizes between the powers of two, so that tables of powers of
-// two really test the prediction. Overhead and alpha come from the smallest size and a barrier,
-// gamma from additions in one process, and beta, a curve over the size, from the rest.
+// two really test the prediction. Overhead and alpha come from an all-reduce of 64 bytes and a
+// barrier, gamma from additions in one process, and beta from the rest of each time. Beta and gamma
+// are curves over the size.
 #pragma once
 
 #include <functional>

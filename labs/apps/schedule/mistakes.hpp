@@ -1,5 +1,5 @@
-// Common mistakes in a ring, planted in a correct schedule. The faulty schedule can be checked,
-// drawn, run and priced like any other.
+// Common mistakes in a ring, planted in a correct schedule. The faulty schedule can be checked and
+// run like any other, but has no price if it never ends.
 //
 //     receive_first    rank 0 waits for rank 3, which waits for rank 2, ... which waits for rank 0
 //
@@ -20,7 +20,7 @@ struct Mistake {
 };
 [[nodiscard]] const std::vector<Mistake>& mistakes();
 
-// Throws UsageError naming the choices if the mistake is unknown, or if the schedule has no steps.
+// Throws UsageError if the mistake is unknown, naming the choices, or if the schedule has no steps.
 [[nodiscard]] comm::Schedule with_mistake(const comm::Schedule& schedule, std::string_view name);
 
 }  // namespace ringsmith::apps

@@ -13,13 +13,13 @@
 
 namespace ringsmith::apps {
 
-// Events are in a possible order of execution.
+// An event of the run. A recording lists its events in a possible order of execution.
 struct Happening {
   enum class Kind : std::uint8_t { posted, received };
   Kind kind = Kind::posted;
   int rank = 0, step = 0;
   int sender = 0, sender_step = 0;   // received only
-  std::vector<comm::Value> written;  // received only: the message's chunks after it
+  std::vector<comm::Value> written;  // received only: new values of the chunks
 };
 
 struct Recording {
@@ -30,10 +30,10 @@ struct Recording {
   [[nodiscard]] std::size_t steps_done(const comm::Schedule& schedule) const;
 };
 
-// slots: per connection; 0: rendezvous.
+// slots: messages that a connection holds; 0: rendezvous.
 [[nodiscard]] Recording record_run(const comm::Schedule& schedule, int slots);
 
-// One line of JSON. simulation: null if the schedule cannot be priced.
+// Returns one line of JSON. simulation: null if the schedule was not simulated.
 [[nodiscard]] std::string as_json(const comm::Schedule& schedule, const Recording& recording,
                                   const std::vector<comm::Violation>& findings,
                                   const comm::Simulation* simulation);

@@ -1,5 +1,5 @@
 // The gradients of one optimizer step from several batches (--accumulate): the effective batch can
-// be larger than memory allows, and needs only one all-reduce.
+// be larger than memory allows, and its gradients are reduced only once.
 //
 //   micro-step         1          2        ...      K
 //   loss / K        backward   backward          backward

@@ -27,7 +27,7 @@ class Batches {
 
   [[nodiscard]] Batch next();
   [[nodiscard]] std::int64_t per_epoch() const { return per_epoch_; }
-  // Number of batches until the end of the epoch, from 1 to `most`.
+  // Number of batches left in the epoch, or in the next one if none are left; at most `most`.
   [[nodiscard]] std::int64_t next_group(std::int64_t most) const;
   // For checkpoints: the position of all ranks, from which any number of ranks can continue.
   [[nodiscard]] SamplerState state() const;
@@ -61,8 +61,8 @@ struct CorpusFiles {
 
 // Loads a text as bytes or as tokens of the vocabulary (by default ringsmith's sources), or shards
 // of tokens (runtime/data/tokens.hpp; by default of GPT-2's vocabulary). The last tenth of each
-// text file is held out. Throws UsageError naming the file and the remedy, also if either part is
-// shorter than one window.
+// text file is held out. Throws UsageError naming the file and the remedy if a file is invalid, or
+// either part is shorter than one window.
 [[nodiscard]] Corpus load_corpus(const CorpusFiles& files, std::int64_t context);
 
 // Mean nats per byte or token: logits (b, t, vocabulary), targets (b, t) -> one mean.

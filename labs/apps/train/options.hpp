@@ -50,7 +50,7 @@ struct TrainOptions : MachineOptions {
   bool profile = false;
   bool report = false;
   bool json = false;
-  std::int64_t check_drift = 0;  // steps between comparisons; 0: only before a save
+  std::int64_t check_drift = 0;  // steps between comparisons; 0: before saves and at the end
   bool ddp_logging = false;
   std::string progress = "auto";
 };
@@ -69,7 +69,7 @@ void add_machine_options(CommandLine& app, MachineOptions& o,
 [[nodiscard]] std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o);
 
 [[nodiscard]] DdpOptions ddp_options(const MachineOptions& o);
-// Throws UsageError if --ddp plain is combined with an option about buckets or hooks.
+// Throws UsageError if --ddp plain is combined with an option about buckets, overlap or hooks.
 void check_ddp(const TrainOptions& o);
 void register_comm_hook(const MachineOptions& o, DistributedDataParallel& ddp,
                         const std::shared_ptr<comm::ProcessGroup>& group);

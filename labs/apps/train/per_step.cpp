@@ -168,7 +168,7 @@ class PerStepRun::TurnsToSave {
   }
   void follow(const PerStepTraining& training) { training_ = &training; }
 
-  // For a rank that joins. PerStepTraining sends the rest of a checkpoint's contents.
+  // The states to send to a rank that joins. PerStepTraining sends model, optimizer and scaler.
   [[nodiscard]] Metadata save_states() const {
     Metadata out;
     for (const RunState& state : trained_.states) out[state.name] = state.save();
@@ -216,7 +216,7 @@ class PerStepRun::TurnsToSave {
   std::chrono::milliseconds patience_;  // half of --timeout: the other ranks wait, too
   bool speaks_ = false;
   double first_loss_ = 0;
-  std::int64_t saved_ = 0;  // step of this rank's last checkpoint
+  std::int64_t saved_ = 0;  // step of the last checkpoint written, read or skipped here
   PerStepOptions::Begin begun_;
   const PerStepTraining* training_ = nullptr;
   Trained trained_;

@@ -46,8 +46,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Draws if enough time has passed: bars ten times a second, lines every five seconds. Always
-  // draws step 1 and the last step.
+  // Draws a bar at most ten times a second, or a line at most every five seconds. Always draws
+  // step 1 and the last step. Style::off draws nothing.
   void update(const ProgressState& state);
   // Erases the bar, so that other output can be written.
   void clear();

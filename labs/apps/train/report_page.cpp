@@ -91,7 +91,7 @@ constexpr const char* kHead = R"html(<!doctype html>
 </main>
 <script type="application/json" id="data">)html";
 
-// The tools of every figure.
+// Functions that all figures use.
 constexpr const char* kTools = R"html(</script>
 <script>
 'use strict';

@@ -231,8 +231,8 @@ void TrainingRun::record_step(const StepTime& time, double lr, double scale) {
 
 namespace {
 
-// The parts of a step's time, which add up to it. Hidden communication is inside forward and
-// backward.
+// The parts of a step's time and, last, the step, which is their sum. Hidden communication is part
+// of forward and backward.
 struct Part {
   const char* name;
   const char* key;
@@ -354,7 +354,7 @@ nlohmann::ordered_json to_json(const Report& report) {
   return out;
 }
 
-// run.json, without the data by step.
+// The contents of run.json, except those that finish() adds.
 nlohmann::ordered_json facts_of(const comm::ProcessGroup& group, const TrainOptions& o,
                                 const RunPlan& plan, const Outcome& outcome, const Report& report) {
   const auto program = outcome.metadata.find("program");

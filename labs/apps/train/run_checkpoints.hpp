@@ -102,9 +102,9 @@ class RunCheckpoints {
   using Say = std::function<void(const std::string&)>;
   RunCheckpoints(comm::ProcessGroup& group, const TrainOptions& options, Say say);
 
-  // On rank 0. Creates the run's folder, or reopens it for --resume auto; locks its checkpoints and
-  // reads the checkpoint of --resume. Returns the folder. Throws UsageError, and Error if the disk
-  // is full.
+  // On rank 0. Creates the run's folder, or reopens it for --resume auto. Locks its checkpoints, if
+  // --save-every or --resume auto is given, and reads the checkpoint of --resume. Returns the
+  // folder. Throws UsageError, and Error if the disk is full.
   [[nodiscard]] std::string open_folder();
 
   // Replaces open_folder() for --per-step, where all ranks share the folder: reads the checkpoint

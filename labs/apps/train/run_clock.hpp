@@ -31,7 +31,7 @@ class RunClock {
   [[nodiscard]] const StepClock& step_clock() const { return steps_; }
   [[nodiscard]] StepClock& step_clock() { return steps_; }
   // Nanoseconds from start() to the end of the last step, and between the ends of the last two
-  // steps.
+  // steps; both without the times given to leave_out().
   [[nodiscard]] std::int64_t elapsed() const { return end_ns_ - begin_ns_; }
   [[nodiscard]] std::int64_t period() const { return period_ns_; }
   // Sum over the last steps, at most kRecent, and their number.

@@ -19,7 +19,7 @@ namespace ringsmith::apps {
 // Writes run.json: the facts other than the data per step. Throws Error on failure.
 void write_facts(const std::string& folder, const nlohmann::ordered_json& facts);
 
-// Throws UsageError naming the file if the folder is not a run's, or if a file in it was modified.
+// Throws UsageError naming the folder if it is not a run's, or the file if one is malformed.
 [[nodiscard]] nlohmann::ordered_json report_data(const std::string& folder);
 
 // Returns the path of report.html. Throws like report_data(), and Error if it cannot be written.

@@ -53,7 +53,7 @@ struct StepTime {  // nanoseconds within one window; sums over steps by +=
   std::int64_t wait_within = 0;
   std::int64_t wait_between = 0;
 
-  // 0 without communication.
+  // Share of the communication that is hidden; 0 without communication.
   [[nodiscard]] double hidden_fraction() const;
   // The time outside of all parts; at least 0.
   [[nodiscard]] std::int64_t other() const;

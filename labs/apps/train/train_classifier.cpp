@@ -76,7 +76,7 @@ Tensor loss_of(const Tensor& outputs, const Tensor& labels) {
   return cross_entropy(outputs, labels);
 }
 
-// As in train_gpt.cpp.
+// The same loop as in train_gpt.cpp, but without clipping the gradients.
 template <class MeanGradients>
 void train(auto& run, SGD& optimizer, GradScaler& scaler, const LrSchedule& schedule,
            const MeanGradients& mean_gradients) {

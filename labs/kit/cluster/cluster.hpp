@@ -68,7 +68,8 @@ class Cluster {
  public:
   explicit Cluster(const ClusterOptions& options);
   ~Cluster();
-  // Runs body on each rank. Throws kit::Hang, kit::Misuse, or body's error with the rank's number.
+  // Runs body on each rank. Throws kit::Hang, kit::Misuse, or std::runtime_error with the rank's
+  // number and the text of body's std::exception; body's other exceptions propagate unchanged.
   void run(const std::function<void(Group&)>& body);
 
   // For drivers. compute: advances the rank's clock. end_of_step: synchronizes the ranks; all

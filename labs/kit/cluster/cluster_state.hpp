@@ -13,11 +13,11 @@
 
 namespace kit {
 
-struct Leave {};                                     // thrown into ranks that can never continue
-constexpr std::size_t kEndOfStep = std::size_t(-1);  // waits_for at the end of a step
+struct Leave {};                                     // thrown into the ranks of an abandoned run
+constexpr std::size_t kEndOfStep = std::size_t(-1);  // value of waits_for at the end of a step
 
 struct Call {
-  int root = -1;  // of a broadcast; -1: all-reduce
+  int root = -1;  // root of a broadcast; -1: all-reduce
   std::size_t elements = 0;
   std::vector<std::vector<float>> given;  // by rank, copied when the rank called
   std::vector<float> result;
@@ -38,7 +38,7 @@ struct RankThread {
   double clock = 0, since = 0, computed = 0;
   int steps = 0;
   std::vector<std::span<float>> buffers;  // by call
-  std::vector<bool> pending;              // by call; not waited for yet
+  std::vector<bool> pending;              // by call: true if not waited for yet
   std::exception_ptr failure;
 };
 

@@ -35,7 +35,7 @@ class atomic {
   atomic(const atomic&) = delete;
   atomic& operator=(const atomic&) = delete;
 
-  // A loop that only loads is a wait. __builtin_return_address identifies the loop.
+  // A loop that only repeats this load is a wait. __builtin_return_address identifies the loop.
   [[gnu::noinline]] T load(Order order = seq_cst) const {
     return from_value<T>(explorer::load(key_, order, __builtin_return_address(0)));
   }
@@ -75,7 +75,7 @@ class atomic {
   Key key_;
 };
 
-// Memory that only one thread may use at a time. Two unordered accesses, at least one of them a
+// Memory that is not atomic: two unordered accesses by different threads, at least one of them a
 // store, are a data race.
 template <class T>
 class plain {

@@ -37,14 +37,15 @@ struct Id {
 
 enum class Kind : std::uint8_t { load, store, fence };
 
-// An update is two consecutive events, a load and a store; both are `exclusive`.
+// A successful update is two consecutive events, a load and a store, both `exclusive`; a failed one
+// is only a load.
 struct Event {
   Kind kind = Kind::load;
   Order order = relaxed;
-  bool update = false, exclusive = false;  // update: a load of an update, which may yet fail
+  bool update = false, exclusive = false;  // update: the load of an update, which may still fail
   std::uint32_t place = 0;                 // index of the Location
   Value value = 0;
-  Id id, from;              // from: the store that a load reads; of an exclusive store, its load's
+  Id id, from;              // from: the store read by a load, or by an exclusive store's load
   std::uint32_t stamp = 0;  // order in which the search added it
   Clock before{}, past{};   // including the event itself
   Clock released{};         // of a store: the clock passed to a load that acquires
@@ -113,7 +114,7 @@ class Execution {
   [[nodiscard]] bool has_sc_fence() const { return has_sc_fence_; }
 
   std::vector<Location> locations;
-  std::vector<std::vector<Id>> orders;  // [place], as in a Guide, but including stores not made yet
+  std::vector<std::vector<Id>> orders;  // [place], as in a Guide; some stores may not be made yet
 
  private:
   struct State {

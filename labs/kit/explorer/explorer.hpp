@@ -67,14 +67,14 @@ struct Weakening {
 struct Options {
   std::vector<Weakening> weakened = {};
   std::uint64_t most_executions = 10'000'000;
-  std::size_t most_events = 1000;  // of one thread; an update counts as two
+  std::size_t most_events = 1000;  // limit for one thread; an update counts as two
 };
 
 struct Result {
   std::uint64_t executions = 0;  // number in which all threads ended
   std::uint64_t waiting = 0;     // number stopped in a wait that read an old value
   std::uint64_t runs = 0;        // number of runs of the program, complete or not
-  std::size_t events = 0;        // of the longest execution; an update counts as two
+  std::size_t events = 0;        // length of the longest execution; an update counts as two
   double seconds = 0;
   bool complete = false;                          // nothing was left out, and nothing failed
   std::string failure;                            // the first failure; empty if none
@@ -94,10 +94,10 @@ void outcome(const std::string& text);
 // ---- for front ends: atomic.hpp, and code whose atomics a compiler has instrumented ----
 
 using Value = std::uint64_t;
-using Key = std::uint64_t;  // of a location; the same in each execution
-using Site = const void*;   // of the call
+using Key = std::uint64_t;  // identifies a location; the same in each execution
+using Site = const void*;   // address of the call
 
-bool exploring();  // inside a thread of a program, or in its `after`
+bool exploring();  // true in a thread of a program, and in its `after`
 Key new_key();     // the next unused key of this execution
 // Must precede the first use of the key. The `name` of update() and touch() must outlive the
 // exploration.

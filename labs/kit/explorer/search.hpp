@@ -18,7 +18,7 @@ struct Fiber {
   std::optional<Id> needs;  // the store that the fiber waits for
   bool in_wait = false;
   std::size_t wait_begins = 0;  // index of the first event of the wait's condition
-  Site last_site = nullptr;     // of the last event, if it was a load
+  Site last_site = nullptr;     // call site of the last event, if it was a load
   Key last_key = 0;
   std::size_t last_begins = 0;  // index of the first event of that load
 };
@@ -69,7 +69,7 @@ class Search {
   static void enter();
   [[gnu::noinline]] static void prepare(Fiber& f);
   void give_way();           // switches to the scheduler; returns when the thread is resumed
-  [[noreturn]] void drop();  // abandons this run, which the model forbids
+  [[noreturn]] void drop();  // abandons this run: forbidden by the model, or redundant
   [[noreturn]] void stand_still();
   void await_turn();
   [[nodiscard]] std::size_t self() const { return std::size_t(running_); }

@@ -14,7 +14,7 @@
 
 namespace kit {
 
-struct Unwind {};  // thrown into ranks that can never continue
+struct Unwind {};  // thrown into the ranks of an abandoned run
 
 // The send or the receive of a call.
 struct Half {

@@ -14,8 +14,9 @@ class StagedNodes : public Nodes {
       : Nodes(std::move(names), std::move(folder), std::move(program)) {}
   // Puts the values of each process into `out` as "NAME.INDEX", where INDEX counts the starts from
   // 0, with the arguments of the start and the exit code. Also counts the processes that were not
-  // waited for: "running" and "zombies". Rethrows a process's error. Unless deaths_are_planned, a
-  // process killed by a signal is an error, too, if its launcher did not end it.
+  // waited for, "running" and "zombies", and kills the running ones. Rethrows a process's error.
+  // Unless deaths_are_planned, a process killed by a signal that its launcher did not send is an
+  // error, too.
   void observe(Observation& out, bool deaths_are_planned = false);
 };
 

@@ -56,7 +56,7 @@ struct Rank {
   std::exception_ptr failure;
 };
 
-// The only device of the process. Ranks run one at a time, so no lock is needed.
+// The state of the simulation, one per process. Ranks run one at a time, so no lock is needed.
 struct Hub {
   std::mt19937_64 random;
   std::deque<Rank> ranks;
@@ -70,7 +70,7 @@ struct Hub {
   std::map<std::string, int> live;
   std::int64_t unread = 0, send_completions = 0, most_outstanding = 0;
   std::vector<std::int64_t> immediates, rights, lengths;
-  std::map<int, std::vector<std::int64_t>> attributes;  // of each rank's last queue pair in RTS
+  std::map<int, std::vector<std::int64_t>> attributes;  // by rank: of its last pair to reach RTS
   std::string opened, missing;  // last opened device; kind of object to withhold
   int missing_after = 0;        // objects of that kind to allow before withholding one
   std::string trouble;

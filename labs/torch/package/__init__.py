@@ -7,7 +7,7 @@ Also in this module:
 
     options                    settings of groups made from now on: the algorithm, the transport, ...
     DistributedDataParallel    PyTorch's, with its buckets in memory that the other ranks can read
-    communication_memory       context manager: the same for all tensors made within it
+    communication_memory       context manager: the same for tensors of 16 KiB or more made within it
     zeros                      one tensor in communication memory
     Error and its subclasses   errors.py
 """
@@ -68,7 +68,7 @@ def facts(group=None):
 
 
 def abort(group=None):
-    """Aborts the group's running and later calls, on all ranks; they raise Aborted."""
+    """Aborts the group's running and later collectives, on all ranks; they raise Aborted. Does not end send and recv."""
     _C.abort(_backend(group))
 
 

@@ -1,4 +1,4 @@
-"""The kinds of errors. Every message names the rank, the call and the line of the program that made it."""
+"""The kinds of errors. Errors of a collective between ranks name the ranks, the call and the program's line, if known."""
 
 
 class Error(RuntimeError):
@@ -18,7 +18,7 @@ class PeerLost(Error):
 
 
 class TimeoutError(Error):
-    """The group's deadline passed while waiting for another rank."""
+    """The group's deadline, or that of wait(), passed while waiting for another rank."""
 
 
 class Aborted(Error):

@@ -33,8 +33,8 @@ class DeviceBackend {
   };
 
   virtual ~DeviceBackend() = default;
-  // Runs a queued call on device memory, after transfer.operation->ready(). Calls launched() on the
-  // operation before it returns.
+  // Runs a call on device memory, after transfer.operation->ready(). Calls launched() on the
+  // operation before it returns, unless it throws.
   virtual void run(Transfer& transfer) = 0;
   // Returns zero-filled memory of the device. With the peer backend, peers can access it.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate(Bytes size) = 0;

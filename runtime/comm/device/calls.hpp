@@ -77,7 +77,7 @@ struct Range {
 struct RingCall {
   Collective collective;
   DType dtype;
-  bool other_sign;  // i8, u32, u64, which have no DType: dtype with the other signedness
+  bool other_sign;  // elements are i8, u32 or u64, which have no DType: dtype is u8, i32 or i64
   Arithmetic arithmetic;
   Factor factor;
   int world, position;

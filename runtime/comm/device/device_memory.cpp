@@ -211,7 +211,7 @@ std::shared_ptr<CommMemory> DeviceArena::allocate(Bytes size) {
   if (reserved < size.value)
     throw CommError("communication memory: " + std::to_string(size.value) +
                     " bytes are more than any device has");
-  const DriverCall gate;  // before the lock, which locate() takes in a joint launch
+  const DriverCall gate;  // before mutex_, which locate() locks in a joint launch
   std::uint32_t region = 0;
   std::size_t offset = 0;
   std::byte* data = nullptr;

@@ -55,7 +55,7 @@ struct Handle {
 struct Region {
   Handle handle;           // for other processes
   std::uint64_t in_block;  // bytes from the base of the block that the handle names
-  std::byte* pointer;      // for other ranks of this process
+  std::byte* pointer;      // for ranks of the owner's process
   std::uint64_t size;      // bytes
 };
 
@@ -65,7 +65,7 @@ struct SharedEvent {
 };
 
 // The owner writes a field before it notifies its readers (through the bootstrap, an agreement
-// barrier or a progress counter). The notification orders the accesses to plain fields.
+// barrier, a progress counter or a message). The notification orders accesses to plain fields.
 struct Catalogue {
   Region regions[kMostRegions];
   SharedEvent events[kEvents];

@@ -89,8 +89,8 @@ __device__ inline void report(const Waiter& w, Awaited awaited, int peer, std::i
 }
 
 // Polls until ready() is true; ready() loads the awaited value with the required memory order.
-// Reports and returns false if the wait takes too long or another block has given up. have()
-// returns the current value, for the report.
+// Reports and returns false if the wait takes too long or `stop` has been set. have() returns the
+// current value, for the report.
 template <class Ready, class Have>
 __device__ bool wait_until(const Waiter& w, Awaited awaited, int peer, std::int64_t step,
                            std::uint64_t want, Ready ready, Have have) {

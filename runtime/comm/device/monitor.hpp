@@ -1,8 +1,8 @@
-// Watches launched operations, because streams have no deadline and no host thread may be waiting.
+// Watches launched operations, because streams have no deadline, and the host may not be waiting.
 //
 // A thread looks at the oldest operation that is not done. If that operation takes too long after
-// its data was ready, or if a peer has failed or died, the thread stops the kernels of the kernel
-// engine, records where they waited, and breaks the group: the next call and host_wait() throw.
+// its data was ready, or if a peer has failed or died, the thread stops this rank's kernels (kernel
+// engine), records where they waited, and breaks the group: the next call and host_wait() throw.
 // Peers read the reported failure and throw it, too.
 #pragma once
 
@@ -42,7 +42,7 @@ class DeviceOperation {
   }
   // After launched():
   [[nodiscard]] const ringsmith::Event& done() const { return done_; }
-  [[nodiscard]] std::uint64_t number() const { return number_; }  // from 1; staged: the sequence
+  [[nodiscard]] std::uint64_t number() const { return number_; }  // from 1; if staged: sequence()
   [[nodiscard]] const std::string& call() const { return call_; }
   [[nodiscard]] std::int64_t sequence() const { return sequence_; }
 
@@ -91,7 +91,7 @@ class Monitor {
   std::condition_variable changed_;
   std::deque<std::shared_ptr<const DeviceOperation>> launched_;
   bool stopping_ = false, ended_ = false;
-  // The first operation that failed. All later operations are lost, too.
+  // Number of the first operation that failed. All later operations are lost, too.
   std::uint64_t failed_from_ = ~std::uint64_t{0};
   FailureKind kind_ = FailureKind::none;
   std::string text_;

@@ -44,8 +44,8 @@ class StagedBackend : public DeviceBackend {
   void run(Transfer& transfer) override {
     const DeviceGuard guard(group_.device);
     const Bytes in = transfer.input.size(), out = transfer.output.size();
-    // If the call is in place, one buffer may be longer than the other: the input of
-    // reduce_scatter, or the output of all_gather.
+    // If the call is in place, one buffer may be longer than the other, e.g. the input of
+    // reduce_scatter or the output of all_gather.
     const bool in_place = transfer.input.data() == transfer.output.data();
     PinnedBlock near_input(Bytes(in_place ? 0 : in.value));
     PinnedBlock near_output(in_place ? std::max(in, out) : out);

@@ -1,4 +1,4 @@
-// A station: the part of a rank's device memory that its peers' kernels write to.
+// A station: memory of a rank's device where its peers' kernels put messages and counters.
 //
 // Every wait of the kernel engine is a poll of the rank's own memory, and every hand-off a store
 // into the peer's memory: over NVLink a store does not block, but a load takes a round trip.

@@ -11,7 +11,7 @@ class Dispatcher {
  public:
   explicit Dispatcher(Peers& peers);
   void run(const Transfer& transfer);
-  // The only agreement barrier of the group; other engines share it.
+  // The only agreement barrier of the group; the device engines share it.
   [[nodiscard]] AgreementBarrier& agreement() { return agreement_; }
   [[nodiscard]] Channels& channels() { return channels_; }
 

@@ -1,6 +1,6 @@
-// The executors of the host: five ways to run a call, of which schedule/select.hpp chooses one. p2p
-// needs no agreement barrier, small_messages copies before and after it, and the others run after
-// it. mapped, slots and plain_ring give the same bits for the same schedule.
+// The executors of the host. schedule/select.hpp chooses one for each collective. small_messages
+// copies before and after the agreement barrier; mapped, slots and plain_ring run after it, and
+// give the same bits for the same schedule. send and recv use p2p, without a barrier.
 //
 //   mapped          directly in communication memory of the ranks, by a mapping (mapping.hpp)
 //   slots           on any memory: a plan (plan.hpp), by messages through the channels' slots
@@ -22,7 +22,7 @@
 
 namespace ringsmith::comm {
 
-// Addresses in this process, by rank.
+// Addresses of all ranks' buffers, as mapped in this process; by rank.
 struct Buffers {
   std::vector<std::byte*> input, output;
 };
@@ -122,9 +122,9 @@ void ring_all_reduce(Peers& peers, Channels& channels, const Transfer& transfer)
 
 // Runs send and recv, through a dedicated lane.
 //
-// The first slot of a message carries the record of the sender's call, which the receiver compares
-// with its own; the payload follows. A send returns when the whole payload is in slots, so the send
-// of a payload of up to kSlots - 1 slots does not wait for the receiver if the lane is empty.
+// The first slot of a message carries the sender's call. The receiver compares its dtype, count and
+// kind of memory with its own. The payload follows. A send returns when the whole payload is in
+// slots, so it does not wait if the payload has up to kSlots - 1 slots and the lane is empty.
 void run_p2p(Peers& peers, Channels& channels, const Transfer& transfer);
 
 // The first slot of a message: a copy of the sender's CallRecord.

@@ -151,7 +151,7 @@ class Mapper {
         for (const MoveId reader : written.readers) add_after(writer, reader);
         add_after(writer, written.writer);
         written = {writer, {}};
-        if (!(writer == id) && reads(id)) written.readers.push_back(id);  // to send it on
+        if (!(writer == id) && reads(id)) written.readers.push_back(id);  // may send it on
         mapped(writer).destinations.push_back(place(rank, false, move.chunk));
         if (!(writer == id)) finally(rank, writer);
         stored = true;
@@ -174,7 +174,7 @@ class Mapper {
     return true;
   }
 
-  // True if the move itself touches memory. A send that the receiver pulls does not.
+  // False if the move only sends data that every receiver pulls, and so touches no memory itself.
   [[nodiscard]] bool reads(MoveId id) const {
     const auto& list = targets_[at(id.rank)][at(id.move)];
     return plan(id).keep || kept_for_a_pull(id) ||

@@ -27,7 +27,7 @@ struct ChunkPlace {
   int rank = 0;
   bool in_input = false;   // else in the output
   std::size_t offset = 0;  // elements from the start of the buffer
-  int chunk = 0;           // the schedule's number, for executors that have their own buffers
+  int chunk = 0;           // its index in the schedule, for executors with their own buffers
 };
 
 enum class Placement : std::uint8_t {
@@ -46,7 +46,7 @@ struct MappedMove {
   std::vector<bool> scaled;              // by source, as in Source
   std::vector<ChunkPlace> destinations;  // none: other ranks do the work
   std::size_t count = 0;                 // elements
-  int chunk = 0;                         // the schedule's number; all places have its size
+  int chunk = 0;                         // index in the schedule; all places have this chunk's size
   bool awaited = false;                  // some rank waits for its completion
   int step = 0;
 };

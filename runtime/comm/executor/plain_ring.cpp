@@ -101,7 +101,7 @@ class Verbs {
   std::size_t width_;  // bytes of an element
   std::size_t slice_;  // elements of a slot
   std::vector<Chunk> chunks_;
-  std::size_t begin_ = 0;  // of the slice, in every chunk
+  std::size_t begin_ = 0;  // the slice's first element, within each chunk
   std::int64_t step_ = 0;
 };
 

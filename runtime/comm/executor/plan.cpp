@@ -20,14 +20,14 @@ bool empty(const Schedule& schedule, int chunk) { return schedule.chunks[at(chun
 using RawFlags = std::vector<std::vector<std::deque<bool>>>;  // [from][to][message]
 
 // Simulates all ranks with one bit per message, which tells whether the message is a rank's
-// unreduced contribution. Throws Error if sends and receives do not pair up.
+// unreduced contribution. Throws Error as make_plans() does.
 RawFlags trace_raw_messages(const Schedule& schedule) {
   const std::size_t world = at(schedule.world);
   RawFlags sent(world, std::vector<std::deque<bool>>(world));
   std::vector<std::vector<std::size_t>> received(world, std::vector<std::size_t>(world, 0));
   std::vector<std::vector<bool>> raw(world, std::vector<bool>(schedule.chunks.size(), true));
   std::vector<std::size_t> next(world, 0);
-  std::vector<bool> posted(world, false);  // the send part of the next step
+  std::vector<bool> posted(world, false);  // by rank: whether its next step has sent
   for (bool progress = true; progress;) {
     progress = false;
     for (std::size_t rank = 0; rank < world; ++rank) {

@@ -9,7 +9,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-constexpr std::size_t kMostPrepared = 512;  // when reached, all are dropped
+constexpr std::size_t kMostPrepared = 512;  // at this number, a new call drops all others
 
 }  // namespace
 

@@ -26,10 +26,10 @@ class ScheduleCache {
   ScheduleCache(int rank, int world, std::vector<int> node_of)
       : rank_(rank), world_(world), node_of_(std::move(node_of)) {}
 
-  // Returns the data of a collective call (not barrier, send or recv). Equal calls must pass the
-  // same schedule. The result is valid until the next find().
+  // Prepares a collective call (not barrier, send or recv) unless it is cached. Equal calls must
+  // pass the same schedule. The result is valid until the next find().
   Prepared& find(const Call& call, Algorithm schedule);
-  // nullptr if this schedule has no mapping.
+  // Returns nullptr if the schedule has no mapping for this placement.
   const Mapping* mapping(Prepared& prepared, Placement placement) const;
 
  private:

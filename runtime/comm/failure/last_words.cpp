@@ -85,7 +85,7 @@ bool may_replace(const char* path) {
   return lstat(path, &there) != 0 || S_ISREG(there.st_mode);
 }
 
-// Names the usual errors of a folder itself, because strerror() may allocate.
+// Names the usual errors without strerror(), which may allocate.
 void complain(const char* path, int error) {
   LineBuffer line;
   line << "flight recorder '" << path << "' could not be written: ";

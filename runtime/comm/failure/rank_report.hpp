@@ -2,7 +2,7 @@
 // mirrored to remote ranks. Error messages use it to name the ranks that wait for each other and
 // the last call of a killed rank. OwnReport writes it.
 //
-// Each rank writes only its own report. Fields are relaxed atomics; a field "published last" is
+// Each rank writes only its own report. Most fields are stored relaxed; a field "published last" is
 // stored with release and publishes the others.
 #pragma once
 
@@ -122,7 +122,7 @@ inline void put_text(std::atomic<char>* to, std::size_t room, std::string_view t
   return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1)) + ":" +
          std::to_string(site.line);
 }
-// Returns the text that a rank has written, or "". Any number is valid.
+// Returns the text that a rank has written, or "". `number` may have any value.
 [[nodiscard]] inline std::string text_of(const SiteText* sites, std::uint64_t number) {
   if (number == 0 || number >= kSites) return {};
   return take_text(sites[number].text, kSiteText);
@@ -137,7 +137,7 @@ inline void put_text(std::atomic<char>* to, std::size_t room, std::string_view t
 // The thread that runs the group's current call overwrites the oldest entry, without a lock. A
 // reader must expect any state; an entry that is being written has number 0. Because the segment is
 // shared, survivors on the host can read the recorder of a killed rank. The clock takes a few
-// nanoseconds to read and has the resolution of the kernel's tick (1 to 4 ms).
+// nanoseconds to read and has the resolution of the kernel's tick (1 to 10 ms).
 struct alignas(64) FlightEntry {
   std::atomic<std::uint64_t> number{0};  // of the operation in this group, from 1; published last
   CallRecord record;

@@ -9,8 +9,8 @@ namespace {
 Step receive(int peer, int chunk, Action action) { return {kNobody, 0, peer, chunk, action}; }
 Step send(int peer, int chunk) { return {peer, chunk, kNobody, 0, Action::copy}; }
 
-// Every rank sums the other ranks' copies of its chunk (reduce) or sends its chunk to all of them
-// (copy).
+// Every rank adds the other ranks' copies of its chunk to its own (reduce), or sends its chunk to
+// all of them (copy).
 void add_rotation(Schedule& schedule, Action action) {
   const int world = schedule.world;
   for (int rank = 0; rank < world; ++rank)

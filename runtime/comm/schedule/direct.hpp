@@ -9,7 +9,7 @@
 //        x3 ---+                    +---> rank 3       x2 --+--> sum, on every rank by itself
 //            reduce-scatter      all-gather            x3 --+
 //
-// | collective             | steps         | latencies | elements sent by one rank               |
+// | collective             | steps         | latencies | elements sent by a rank that sends any  |
 // |------------------------|---------------|-----------|-----------------------------------------|
 // | all_reduce, direct     | 2 world - 2   | all steps | 2 count (world - 1) / world             |
 // | all_reduce, one_shot   | 2 world - 1   | 1         | count (world - 1)                       |
@@ -31,8 +31,8 @@
 //     one_shot:                           ((x[0] + x[1]) + x[2]) + ... + x[world-1]
 // Every rank computes one_shot's sum itself, starting at rank 0 so that all get the same bits. In
 // that order, a rank's own value is in the middle of its sum, so the input is separate from the
-// work buffer. In step s, a rank sends to rank - 1 - s and receives from rank + 1 + s (for
-// all_to_all see below), so that no two ranks send to the same rank in the same step.
+// work buffer. In step s of the two-shot all_reduce, reduce_scatter and all_gather, a rank sends to
+// rank - 1 - s and receives from rank + 1 + s, so no two ranks send to the same rank in one step.
 #pragma once
 
 #include "runtime/comm/schedule/schedule.hpp"

@@ -25,7 +25,7 @@ std::size_t round_up(std::size_t value, std::size_t multiple) {
 
 }  // namespace
 
-// Chunk c starts at rank c + 1. In direction +1, rank c + 1 + s sends it at step s. Thus rank r
+// In direction +1, chunk c starts at rank c + 1, and rank c + 1 + s sends it at step s. Thus rank r
 // sends chunk r - 1 - s and receives chunk r - 2 - s.
 Step ring_reduce_scatter_step(int world, int rank, int step, int direction) {
   return {wrap(rank + direction, world), wrap(rank - direction * (1 + step), world),

@@ -119,7 +119,7 @@ void check_world(int world, int root = 0);
 // have fewer. Throws UsageError unless ranks_per_node >= 1.
 [[nodiscard]] std::vector<int> nodes_of(int world, int ranks_per_node);
 
-// Returns the largest number of ranks of one node that send to other nodes.
+// Returns the largest number of ranks of one node that send to other nodes. node_of: not empty.
 [[nodiscard]] int senders_per_node(const Schedule& schedule, const std::vector<int>& node_of);
 
 }  // namespace ringsmith::comm

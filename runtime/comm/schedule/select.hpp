@@ -69,7 +69,7 @@ constexpr std::size_t kMostInPackets = std::size_t{32} << 10;
 
 struct Choice {
   Executor executor;
-  Algorithm schedule;  // automatic: none, the order of the ranks
+  Algorithm schedule;  // automatic: no schedule, sums in rank order
   bool settled;        // no other sharing would change this choice
   const char* why;
 };

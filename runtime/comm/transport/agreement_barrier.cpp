@@ -76,7 +76,7 @@ void AgreementBarrier::report_mismatch() {
   peers_.health().fail(FailureKind::mismatch, clear || first == peers_.rank() ? odd : first, text);
 }
 
-// If a rank has reported a failure, throws that instead, because it caused the mismatch.
+// If a peer reported an error, or the group was aborted, throws that: it caused the mismatch.
 void AgreementBarrier::adopt_report() {
   peers_.segments().look();
   if (const auto report = peers_.health().look_for_report(); report.kind != FailureKind::none)

@@ -33,7 +33,7 @@ class Health {
   }
   void leave() { report_.end(); }
   void at_step(std::int64_t step) { report_.at_step(step); }
-  // If the group fails, its flight recorder is written to a file in this folder. Thread-safe.
+  // On failure, writes this rank's and a lost local rank's flight recorder to folder. Thread-safe.
   void keep_flight_in(const std::string& folder);
 
   // ---- failing; from any thread ----

@@ -5,9 +5,9 @@
 //     control | two staging areas | a Lane for each peer and FIFO | their slots | flight recorder |
 //     communication memory
 //
-// Counters only grow. Each has its own two cache lines, because CPUs fetch lines in pairs, so
-// polling it slows no other access. Only Doorbell::rings has several writers. The fields of a
-// record are relaxed atomics; the counter stored last, with release, publishes them.
+// Counters only grow. Control::progress and a Lane's counters each have their own two cache lines
+// (CPUs fetch lines in pairs), so polling one slows no other access. Only Doorbell::rings has
+// several writers. A record's fields are relaxed atomics; the counter stored last publishes them.
 #pragma once
 
 #include <atomic>

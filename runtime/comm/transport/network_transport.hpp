@@ -30,7 +30,7 @@ namespace ringsmith::comm {
 // Segments::ring() sends it a byte over the mesh's Unix socket instead.
 class Doorbells {
  public:
-  // sockets: one for each local peer; owned by the mesh.
+  // sockets: one for each local peer; owned by Segments.
   explicit Doorbells(std::vector<int> sockets) : sockets_(std::move(sockets)) {}
   void watch(std::vector<pollfd>& entries) const {
     for (const int socket : sockets_) entries.push_back({socket, POLLIN, 0});
@@ -59,8 +59,8 @@ class NetworkTransport {
   NetworkTransport(const NetworkTransport&) = delete;
   NetworkTransport& operator=(const NetworkTransport&) = delete;
 
-  // Queues the write of `size` bytes at `from` to `offset` in rank's mirror of this rank. The next
-  // publish() or progress() sends the bytes. If size > kCopied, the bytes must not change until
+  // Queues the write of `size` bytes at `from` to `offset` in rank's mirror of this rank. A later
+  // publish() to rank or progress() sends them. If size > kCopied, the bytes must not change until
   // rank acknowledges them with a credit or a round of the agreement barrier.
   virtual void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) = 0;
   // Like write(), for bytes in any memory. The bytes may change once the next publish() to rank has
@@ -95,7 +95,7 @@ class NetworkTransport {
   // True if that reason is damaged bytes. In that case, broken() is a predicate about the bytes:
   // "do not match ...".
   [[nodiscard]] virtual bool damaged(int /*rank*/) const { return false; }
-  // Returns the socket that the kernel closes when the peer's process ends.
+  // Returns a socket to rank's process. The kernel closes the other end when that process ends.
   [[nodiscard]] virtual int socket(int rank) const = 0;
   [[nodiscard]] virtual std::string describe(int rank) const = 0;
 

@@ -20,8 +20,8 @@ inline constexpr const char* kWaitWithinNode = "wait for a rank of this node";
 inline constexpr const char* kWaitBetweenNodes = "wait for a rank of another node";
 
 struct SpinLimits {
-  int spins = 0;                         // polls with a pause between them
-  std::chrono::microseconds yielding{};  // then polls with sched_yield between them, then sleep
+  int spins = 0;                         // number of polls with a pause between them
+  std::chrono::microseconds yielding{};  // time of polls with sched_yield() before the first sleep
 };
 
 class PeerWaiter {
@@ -29,7 +29,7 @@ class PeerWaiter {
   PeerWaiter(Segments& segments, Health& health);
 
   // Returns when ready() is true; ready() reads counters with seq_cst loads, which pair with
-  // publish(). Throws PeerLost, TimeoutError, Aborted, or the error that a failed peer reported.
+  // publish(). Throws PeerLost, TimeoutError, Aborted, CommError, or the error of a failed peer.
   // for_peer is the rank that this one waits for; ready() may change it as it learns more.
   template <class Ready>
   void wait(const int& for_peer, Ready ready) {
@@ -76,7 +76,7 @@ class PeerWaiter {
   NetworkTransport* const network_;  // null if all ranks share memory
   SpinLimits foreground_, background_;
   std::atomic<bool> holds_core_{true};
-  int crowded_ = 0;  // number of further long waits that do not yield
+  int crowded_ = 0;  // long waits, this one included, that do not yield
 };
 
 class Peers {

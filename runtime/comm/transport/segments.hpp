@@ -75,8 +75,8 @@ class Segments {
     publish_count(counter, value);
     tell(rank, counter, value);
   }
-  // Like publish_to(), for a counter that no rank waits for yet. It is sent to a remote rank with
-  // the next publish_to(), or when this rank next waits.
+  // Like publish_to(), for a counter that no rank waits for yet. A remote rank may receive
+  // it only with the next publish_to(), or when this rank next waits.
   void note_to(int rank, std::atomic<std::uint64_t>& counter, std::uint64_t value) {
     if (!on_network(rank)) return publish_to(rank, counter, value);
     counter.store(value, std::memory_order_relaxed);
@@ -105,13 +105,13 @@ class Segments {
     if (network_) network_->progress();
   }
 
-  // Wakes a sleeping rank of this host.
+  // Wakes a sleeping rank that shares memory with this one.
   void ring(int rank);
 
  private:
   struct RankMemory {
     PeerLink link;
-    std::shared_ptr<Segment> segment;  // or the mirror
+    std::shared_ptr<Segment> segment;  // the rank's own, or this rank's mirror of it
     Control* control = nullptr;
   };
   [[nodiscard]] const RankMemory& peer(int rank) const {

@@ -66,8 +66,8 @@ class Buffer : public ConstBuffer {
   [[nodiscard]] std::byte* data() const { return const_cast<std::byte*>(ConstBuffer::data()); }
 };
 
-// Memory that the other ranks of the node can access directly, without a staging copy. Host code
-// must not dereference pointers to device memory.
+// Memory that other ranks can access directly, without a staging copy, if they can map it. Host
+// code must not dereference pointers to device memory.
 class CommMemory {
  public:
   virtual ~CommMemory() = default;

@@ -20,11 +20,11 @@ enum class Collective : std::uint8_t {
   gather,
   scatter,
   all_to_all,
-  send,  // between two ranks: no schedule
+  send,  // send and recv: between two ranks, without a schedule
   recv
 };
 
-// The content of a call's buffer. Data has one part for each rank.
+// The content of a call's buffer. The whole data consists of one part for each rank.
 enum class Extent : std::uint8_t {
   none,    // there is no such buffer
   all,     // all parts, on every rank
@@ -94,8 +94,8 @@ enum class ReduceOp : std::uint8_t { sum, avg, prod, min, max };
 [[nodiscard]] std::string_view name_of(ReduceOp op);
 ReduceOp parse_reduce_op(std::string_view name);  // throws UsageError naming the choices
 
-// The algorithm determines the order of each sum. automatic chooses by size and kind of memory,
-// with fixed thresholds, so that every run computes the same bits (schedule/select.hpp).
+// The algorithm determines the order of each sum. automatic chooses by collective, size, world and
+// kind of memory, so that every run computes the same bits (schedule/select.hpp).
 enum class Algorithm : std::uint8_t {
   automatic,
   ring,

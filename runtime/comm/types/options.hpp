@@ -14,7 +14,7 @@
 namespace ringsmith::comm {
 
 // How collectives on device memory run (runtime/comm/device). Both engines give the same bits.
-// automatic: kernel if every rank has its own device and reaches the others' devices, else stream.
+// automatic: neither without peer access, kernel if several ranks have a device each, else stream.
 enum class CudaEngine : std::uint8_t {
   automatic,
   stream,  // the host enqueues copies and short kernels; streams wait for each other by events

@@ -37,7 +37,7 @@ SettingVariants variants_of(const std::map<int, Settings>& all, const std::strin
 }
 
 // Returns up to kShown bytes of the text, with control characters escaped. Starts kBefore bytes
-// before the difference, or at the beginning if that is near.
+// before the difference, or at the beginning if the difference is in the first kShown - kBefore.
 std::string excerpt(const std::string& text, std::size_t difference) {
   const std::size_t begin = difference < kShown - kBefore ? 0 : difference - kBefore;
   std::string out = begin > 0 ? "..." : "";

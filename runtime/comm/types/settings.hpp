@@ -35,7 +35,7 @@ void require_equal(const std::map<int, Settings>& settings);
 
 // Encodes a list of records as one record: "3:abc" for each.
 [[nodiscard]] std::string join_records(const std::vector<std::string>& records);
-// Throws CommError for a text that join_records() did not make.
+// Throws CommError if the text is malformed.
 [[nodiscard]] std::vector<std::string> split_records(const std::string& all);
 
 }  // namespace ringsmith::comm

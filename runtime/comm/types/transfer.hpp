@@ -1,7 +1,7 @@
 // One call of a collective: the values that all ranks must agree on (Call), this rank's buffers
 // (Transfer), and the handle of the operation in flight (Work).
 //
-// Ranks exchange a Call as two 64-bit words and compare it. It can be printed as the user wrote it.
+// Ranks exchange a Call as two 64-bit words and compare it. describe() prints it in errors.
 #pragma once
 
 #include <cstdint>
@@ -80,9 +80,9 @@ struct Transfer {
   Call call;
   ConstBuffer input;
   Buffer output;
-  Site site = {};                                                  // of a call without buffers
-  std::uint64_t sequence = 0;                                      // assigned when it runs
-  std::shared_ptr<cuda_ipc::DeviceOperation> operation = nullptr;  // on device memory
+  Site site = {};              // where the call was made, if it has no buffers
+  std::uint64_t sequence = 0;  // the call's number, assigned when it runs
+  std::shared_ptr<cuda_ipc::DeviceOperation> operation = nullptr;  // null for host memory
 
   [[nodiscard]] Site called_at() const {
     if (site.file != nullptr) return site;

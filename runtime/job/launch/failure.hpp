@@ -74,7 +74,7 @@ struct Blamed {
                                               const std::string& mounts = "/sys/fs/cgroup");
 
 // Explains why a rank was killed: if a control group exceeds its memory limit, the kernel kills a
-// process in it with SIGKILL, and reports this only in a counter of the group.
+// process in it with SIGKILL, and counts the kill in a file of the group.
 class MemoryGroup {
  public:
   MemoryGroup() = default;

@@ -14,7 +14,7 @@ struct LaunchOptions {
   int nodes = 1;       // launchers of the job, this one included
   int node = 0;        // index of this launcher; node 0 holds the store
 
-  int max_restarts = 0;        // rounds after a failure or the loss of a node
+  int max_restarts = 0;        // maximum number of rounds after a failure or a node's loss
   bool nodes_numbered = true;  // false: numbered when they meet, and `nodes` is the maximum
   int least_nodes = 1;         // minimum for a round, if nodes_numbered is false
   std::string job = "none";    // its name; a node of another job is refused
@@ -26,7 +26,7 @@ struct LaunchOptions {
   std::size_t max_pending_strangers =
       512;                  // connections to the store that are not authenticated yet
   std::string port_file;    // node 0 writes its port there, the others read it; "": none
-  std::string secret_file;  // "": from the environment or the user's file; or a random one
+  std::string secret_file;  // "": from the environment, random if one node, or the user's
   bool no_secret = false;   // anyone who reaches the store may join
 
   std::string log_folder;  // one file per stream and rank; "": none
@@ -42,7 +42,7 @@ struct LaunchOptions {
   // A lost rank is restarted alone while the others continue without it. Only for programs that
   // support it (runtime/parallel/beyond/per_step.hpp), and on one node.
   bool per_step = false;
-  int least_ranks = 0;                               // ranks that a step needs; 0: more than half
+  int least_ranks = 0;                               // ranks that a step needs; ringrun replaces 0
   std::chrono::milliseconds quorum_timeout{60'000};  // for missing or silent ranks
 
   std::vector<std::string> command;  // program and arguments

@@ -23,15 +23,15 @@
 namespace ringsmith::launch {
 
 struct Verdict {
-  // over: a rank failed; stopped: ringrun got a signal; lost: a launcher died; joined: a new node.
+  // over: a rank failed, or see text; stopped: a signal; lost: a launcher died; joined: a new node.
   enum class Kind : char { ok = 'o', over = 'e', stopped = 's', lost = 'l', joined = 'j' };
   Kind kind = Kind::ok;
   int node = -1;     // the node that decided, or whose launcher is lost
   std::string text;  // the reason
 };
 
-// The address on which node 0 listens: --bind, or else --master-addr; all interfaces, if that name
-// resolves to the loopback on this host.
+// The address on which node 0 listens: --bind, or else --master-addr; all interfaces, if there are
+// several nodes and that name resolves to the loopback on this host.
 [[nodiscard]] std::string listens_on(const LaunchOptions& options);
 
 // Throws UsageError if there is none.

@@ -91,7 +91,7 @@ struct RankPlace {
   int local_rank = 0, local_world = 1;  // among the ranks on this node
   int node = 0, nodes = 1;
   int round = 0;                       // rounds before this one
-  int restarts = 0, max_restarts = 0;  // how many of these rounds followed a failure
+  int restarts = 0, max_restarts = 0;  // how many of these rounds failed, and the limit
   std::string job = "none";
 };
 
@@ -103,8 +103,8 @@ struct StorePlace {
   bool per_step = false;  // the store has a coordinator
 };
 
-// The environment of a rank: `inherited` (NAME=value each), without the variables that other
-// launchers set, and with the following, under torchrun's names where these exist:
+// The environment of a rank: `inherited` (NAME=value each), without the variables that would
+// give the rank another place, and with the following, under torchrun's names where these exist:
 //   RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT
 //   TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID RINGSMITH_ROUND
 //   RINGSMITH_STORE RINGSMITH_SECRET, RINGSMITH_STORE_FD if there is a door

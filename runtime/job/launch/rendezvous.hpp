@@ -31,7 +31,7 @@ namespace ringsmith::launch {
 
 struct Round {
   int number = 0;    // from 0
-  int restarts = 0;  // rounds before this one that followed a failure
+  int restarts = 0;  // rounds before this one that ended in a failure
   int node = 0, nodes = 1;
   std::uint16_t port = 0;  // of the round's store; 0: node 0 takes a free one
   std::string word = {};   // random; the round's secret is derived from it; "": only one round

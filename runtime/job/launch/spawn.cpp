@@ -195,7 +195,7 @@ class Children {
     f.rank = rank.number;
     f.pid = rank.pid;
     f.end = end;
-    f.when_us = static_cast<std::int64_t>(failures_.size());  // ordinal: the order of the ends
+    f.when_us = static_cast<std::int64_t>(failures_.size());  // not a time: the order of the ends
     f.tail = {rank.text};
     if (const auto blamed = blamed_in(f.tail, f.pid); blamed)
       for (const ForkedRank& other : ranks_)

@@ -55,7 +55,7 @@ class RankFailed : public Error {
 };
 
 // Runs body(group) in `ranks` new processes, and returns when all have returned. In body,
-// init_process_group() without a launcher's variables creates further groups of the same ranks.
+// init_process_group() with the default bootstrap creates further groups of the same ranks.
 // When a rank throws, exits with a code other than 0 or is killed, the others are ended, and
 // RankFailed names the rank that failed first, with its error. Ranks that still run `exit_timeout`
 // after the first success are ended too, and TimeoutError is thrown. If this process dies, so do

@@ -468,7 +468,7 @@ class Supervisor {
   bool lingering_ = false;  // a rank's leader has ended, but not its whole group
   milliseconds grace_ = options_.failure_grace;  // grace period that the ranks were given
   bool verdict_seen_ = false, said_done_ = false;
-  int signal_ = 0;  // received by ringrun; 0: none
+  int signal_ = 0;  // received by ringrun, or SIGPIPE if its output is not read; 0: none
 };
 
 }  // namespace

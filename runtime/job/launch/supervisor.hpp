@@ -22,8 +22,8 @@ namespace ringsmith::launch {
 constexpr std::chrono::milliseconds kDeath{5'000};  // for SIGKILL to take effect
 
 // The signals that ringrun passes on, or that end it. While this object exists they are blocked and
-// read from a descriptor, except those that were ignored when ringrun started. A signal that is
-// still pending when this object is destroyed ends ringrun, and the kernel ends its ranks.
+// read from a descriptor, except those that were ignored when ringrun started. If SIGTERM, SIGINT,
+// SIGHUP or SIGQUIT is still pending, the destructor ends ringrun, and the kernel ends its ranks.
 struct Signals {
   Signals();
   ~Signals();

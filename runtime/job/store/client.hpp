@@ -15,7 +15,7 @@ namespace ringsmith::comm {
 class NoStore : public TimeoutError {
  public:
   // refused: no process listens there; silent: a process accepts the connection but never answers;
-  // unreachable: the host does not respond.
+  // unreachable: no connection can be made for another reason.
   enum class How { refused, silent, unreachable };
   NoStore(const std::string& message, How how) : TimeoutError(message), how_(how) {}
   [[nodiscard]] How how() const { return how_; }
@@ -49,7 +49,7 @@ class StoreClient : public Store {
                                const std::string& desired) override;
   bool remove(const std::string& key) override;
   void leave_will(const std::vector<std::string>& keys, const std::string& value) override;
-  // Asks the coordinator, which runs next to the store. Throws TimeoutError if there can be no
+  // Asks the coordinator in the store's server. Throws TimeoutError if there can be no
   // further quorum (with the coordinator's message) or no answer arrives in time, and UsageError if
   // the store has no coordinator.
   [[nodiscard]] store::QuorumAnswer ask_quorum(const store::QuorumAsk& ask, Milliseconds timeout);
@@ -75,7 +75,7 @@ class StoreClient : public Store {
   tcp::Address address_;
   StoreClientOptions options_;
   Milliseconds to_answer_{10'000};                    // for the reply, on top of the timeout
-  NoStore::How silence_ = NoStore::How::unreachable;  // result of the last attempt
+  NoStore::How silence_ = NoStore::How::unreachable;  // why the last attempt failed
   Descriptor socket_;
   std::mutex turn_;
   std::string input_;

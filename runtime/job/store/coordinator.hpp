@@ -42,10 +42,10 @@ struct QuorumAsk {
   int rank = 0;
   std::string who;         // "pid 4711 on host a"
   Vote vote = Vote::none;  // on the step of its quorum; none: it is not in a quorum
-  bool last = false;       // the training ends if the step counts
+  bool last = false;       // the training ends if the step counts and all members say so
 
   [[nodiscard]] std::string encode() const;
-  [[nodiscard]] static QuorumAsk decode(const std::string& text);  // CommError if it is not one
+  [[nodiscard]] static QuorumAsk decode(const std::string& text);  // throws CommError
 };
 
 struct QuorumAnswer {

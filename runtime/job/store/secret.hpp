@@ -37,8 +37,8 @@ class Secret {
   // exists or cannot be created. If it cannot be written, removes it and throws Error.
   static void create_file(const std::string& path);
   // Reads the file .ringsmith-secret in the user's home folder. If it is missing, creates it and
-  // sets `made`. All hosts that share the folder use one file. Throws UsageError if there is no
-  // home folder, and as from_file() and create_file() do.
+  // sets `made` to true. All hosts that share the folder use one file. Throws UsageError if there
+  // is no home folder, and as from_file() and create_file() do.
   [[nodiscard]] static Secret of_user(bool& made);
   // Returns a constant, which keeps no attacker out.
   [[nodiscard]] static Secret known_to_all();

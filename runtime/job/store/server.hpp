@@ -48,7 +48,7 @@ class StoreServer {
   // For tests and reports.
   struct Counters {
     std::atomic<std::uint64_t> accepted{0};   // connections
-    std::atomic<std::uint64_t> refused{0};    // of these: wrong proof, no proof in time, or no room
+    std::atomic<std::uint64_t> refused{0};    // of these: no valid proof in time, or no room
     std::atomic<std::uint64_t> joined{0};     // members, since the start
     std::atomic<std::uint64_t> members{0};    // connected now
     std::atomic<std::uint64_t> strangers{0};  // connected now over TCP, without proof
@@ -96,7 +96,7 @@ class StoreServer {
   std::map<Origin, std::size_t> strangers_from_;
   Counters counters_;
   std::vector<std::atomic<std::int64_t>> counted_;  // by rank
-  Deadline::Clock::time_point accept_again_{};      // a pause if descriptors ran out
+  Deadline::Clock::time_point accept_again_{};      // end of the pause after descriptors ran out
   std::thread thread_;
 };
 

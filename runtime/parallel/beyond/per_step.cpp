@@ -154,7 +154,7 @@ std::optional<Turn> PerStepTraining::try_gradients(const Gradients& gradients) {
     if (joined) state = transfers_.take();
   };
   if (!attempt(body, false)) {
-    // Restores the running statistics, which the forward of the failed step has updated.
+    // Restores the running statistics, which the failed step's forward may have updated.
     const std::vector<Tensor> now = model_.buffers();
     for (std::size_t b = 0; b < now.size(); ++b) now[b].copy_(buffers[b]);
     return std::nullopt;

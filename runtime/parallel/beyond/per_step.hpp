@@ -139,7 +139,7 @@ class PerStepTraining {
   bool try_step(const Gradients& gradients, const Update& before_update);
 
   // Call it after the last step. Runs body on all ranks that are present, and again if a rank is
-  // lost while body runs. When finish() returns, the run is over, also for ranks that arrive later.
+  // lost while body runs. When finish() returns, the run is over, even for ranks that arrive later.
   void finish(const std::function<void(comm::ProcessGroup&)>& body);
 
   // Number of steps that have counted, including Begin::step.

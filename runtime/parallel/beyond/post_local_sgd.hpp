@@ -6,10 +6,10 @@
 //   parameters equal           | drift    drift    average  drift    drift    average
 //                                         <----- period ----->
 //
-// Nothing of the model is sent between two averages. The cost: the result differs from
-// data-parallel training, and the optimizers' states are never averaged. Lin, Stich, Patel, Jaggi,
-// "Don't use large mini-batches, use local SGD", ICLR 2020. In PyTorch: post_localSGD_hook and
-// PeriodicModelAverager.
+// Without a subgroup, nothing of the model is sent between two averages. The cost: the result
+// differs from data-parallel training, and the optimizers' states are never averaged. Lin, Stich,
+// Patel, Jaggi, "Don't use large mini-batches, use local SGD", ICLR 2020. In PyTorch:
+// post_localSGD_hook and PeriodicModelAverager.
 #pragma once
 
 #include <cstdint>

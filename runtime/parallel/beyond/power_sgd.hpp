@@ -54,7 +54,7 @@ class PowerSgdState {
 
   // State carried from one backward pass to the next.
   struct Memory {
-    std::map<int, Tensor> errors, qs;  // by bucket index; a Q in the map is warm
+    std::map<int, Tensor> errors, qs;  // by bucket index; qs: for the warm start
     double loss_scale = 0;             // of the errors; 0: no scaler
     Generator seeds;
     std::int64_t iteration = 0;  // number of backward passes

@@ -82,7 +82,7 @@ std::vector<Tensor> backward(comm::ProcessGroup& group, const BatchNormShape& s,
   const auto visit = [&](const auto& f) {
     detail::visit_float_type("sync_batch_norm", dy.dtype(), f);
   };
-  if (s.n > 0)  // with the statistics as constants
+  if (s.n > 0)  // the gradient for constant statistics
     visit([&]<class T>(TypeTag<T>) {
       kernels::batch_norm_grad(dy.device(), s, input<T>(dy), input<T>(x), input<T>(mean),
                                input<T>(inv_std), input<T>(weight), false, output<T>(dx),

@@ -29,9 +29,9 @@ Tensor sync_batch_norm(const std::shared_ptr<comm::ProcessGroup>& group, const T
                        const Tensor& running_var, bool training, double momentum = 0.1,
                        double eps = 1e-5);
 
-// Collective. Makes every BatchNorm2d of the module call sync_batch_norm. The layers get a new
-// group of the same ranks, so that their exchanges cannot mix with DDP's. Returns the number of
-// layers.
+// Collective. Makes every BatchNorm2d of the module call sync_batch_norm. On several ranks, the
+// layers share a new group of the same ranks, so that their exchanges cannot mix with DDP's.
+// Returns the number of layers.
 int convert_sync_batchnorm(Module& module, const std::shared_ptr<comm::ProcessGroup>& group);
 
 }  // namespace ringsmith

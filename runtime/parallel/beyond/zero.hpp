@@ -8,7 +8,7 @@
 //
 //   bucket b, 3 ranks       | rank 0's part | rank 1's part | rank 2's part |tail|
 //   backward, when full     reduce-scatter: each rank averages its part; all average the tail
-//   step()                  each rank updates its part and the tail (less than W elements)
+//   step()                  each rank updates its part and the tail (fewer than W elements)
 //                           all-gather: parts of the parameters
 //
 // An all-reduce is a reduce-scatter plus an all-gather, so the number of bytes is the same. The

@@ -19,7 +19,7 @@ struct Args {
   size_t min_bytes = 1 << 10, max_bytes = 256u << 20;
   double factor = 4;
   int warmup = 5, iters = 20;
-  double min_ms = 0;  // -T: iterate at least this long (at most 20000 iterations)
+  double min_ms = 0;  // -T: iterate for about this long (raises iters to at most 20000)
   int np = 2;         // -p (back ends that fork; MPI takes it from mpirun)
   std::string alg;    // -a
   int bind = 0;       // -B: pin rank r to core r % ncores

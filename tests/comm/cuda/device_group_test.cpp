@@ -240,7 +240,7 @@ TEST_CASE("a kernel gives up by its own clock while the driver holds up its host
   options.engine = CudaEngine::kernel;
   options.timeout = std::chrono::seconds(3);
   std::atomic<bool> open{false};
-  // Freeing a block would wait for all streams.
+  // Keeps the blocks until the end, because freeing one would wait for all streams.
   std::vector<std::shared_ptr<std::byte>> blocks;
   const auto said = run_on_devices<std::string>(
       2, options,

@@ -129,7 +129,7 @@ TEMPLATE_TEST_CASE("embedding on a device has the CPU's bits, however often a ro
       for (const std::int64_t rows : {1, 3, 1000, 70'001}) {
         if (rows * dim > 300'000) continue;
         auto w = random_values(rows * dim, 1), g = random_values(n * dim, 2);
-        // With more than 64 uses, the device adds in another order than the CPU, so use numbers
+        // With more than 64 indices, the device adds in another order than the CPU, so use numbers
         // whose sum is exact in any order.
         if (n > 64)
           for (auto* values : {&w, &g})

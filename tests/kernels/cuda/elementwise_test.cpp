@@ -1,4 +1,4 @@
-// Compares element-wise kernels on a device with the CPU's oracles, also for NaN and infinities.
+// Compares element-wise kernels on a device with the CPU's oracles, even for NaN and infinities.
 #include "kernels/elementwise.hpp"
 
 #include <limits>

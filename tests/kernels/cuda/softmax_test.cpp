@@ -113,7 +113,7 @@ TEST_CASE("losses on a device agree with float64, with smoothing and ignored row
 
 namespace {
 
-// dx is in the memory of x or separate.
+// Losses, dx and statistics of cross entropy on the device. in_place: dx overwrites x.
 template <class T>
 struct CrossEntropy {
   std::vector<T> losses, dx;

@@ -1,5 +1,6 @@
 // Unusual and correct: one constructor makes all tensors; elements are numbered consecutively, and
-// division finds their indices; writes proceed backwards, from a snapshot of all values to write.
+// division finds their indices; fill_, copy_ and add_ write from the last element to the first, and
+// take all values from a snapshot.
 #pragma once
 
 #include <algorithm>

@@ -151,7 +151,7 @@ inline ClockOffset estimate_offset(std::span<const Ping> pings) {
 inline Time to_rank_0(Time stamp, const ClockOffset& before, const ClockOffset& after) {
   if (after.at < before.at) return to_rank_0(stamp, after, before);
   if (after.at == before.at) return stamp - before.offset;
-  // Extrapolates from the nearer estimate.
+  // Follows the line from the nearer estimate.
   const bool second = stamp - before.at > after.at - stamp;
   const ClockOffset& from = second ? after : before;
   const long double drift = (long double)(after.offset - before.offset) / (after.at - before.at);

@@ -1,5 +1,6 @@
-// Unusual and correct: fences around relaxed accesses in Letter, Slots and Meeting; Bell has no
-// fences but seq_cst accesses; the values of Record carry the orders.
+// Unusual and correct: fences around relaxed accesses in Letter and Slots, and an acquire fence for
+// the last thread of a Meeting; Bell has seq_cst accesses instead of fences; the values of Record
+// carry the orders.
 #pragma once
 
 #include <cstddef>

@@ -166,7 +166,7 @@ struct ibv_recv_wr {
   int num_sge;
 };
 struct ibv_wc {
-  std::uint64_t wr_id;  // in a failed completion, only wr_id, status and qp_num are valid
+  std::uint64_t wr_id;  // if failed, only wr_id, status, qp_num and vendor_err are valid
   ibv_wc_status status;
   ibv_wc_opcode opcode;
   std::uint32_t vendor_err, byte_len, imm_data, qp_num, src_qp;

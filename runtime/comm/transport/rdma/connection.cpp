@@ -66,7 +66,7 @@ void Connection::connect(const Adapter& adapter, const Endpoint& theirs, const P
   ready.qp_state = IBV_QPS_RTR;
   ready.path_mtu = std::min(adapter.mtu, port.mtu);
   ready.dest_qp_num = theirs.queue_pair;
-  ready.rq_psn = theirs.first_packet;  // a random number from the exchange
+  ready.rq_psn = theirs.first_packet;  // the peer chose it at random
   ready.max_dest_rd_atomic = 1;
   ready.min_rnr_timer = 12;  // 0.64 ms
   ready.ah_attr.is_global = adapter.ethernet || port.lid == 0 ? 1 : 0;
@@ -105,7 +105,7 @@ void Connection::write(std::size_t offset, const std::byte* from, std::size_t si
     request.data = from;
 }
 
-// Sends a counter with the last queued write, if that write has no counter yet.
+// Attaches the counter to the last queued write, or to an empty one if that has a counter already.
 void Connection::publish(std::size_t offset, std::uint64_t value) {
   if (noted_.empty() || noted_.back().counter) noted_.emplace_back();
   noted_.back().counter = true;

@@ -7,8 +7,8 @@
 // The immediate value holds the counter's position and the low bits of its new value. The receiver
 // stores the counter when the completion arrives, because by then all earlier writes of the
 // connection are in place. A completion at the sender means that its request and all earlier ones
-// are done, and that their entries in the send queue are free again. Only every kSignalEvery-th
-// request asks for a completion.
+// are done, and that their entries in the send queue are free again. Every kSignalEvery-th
+// request asks for a completion, and so does ask_for_completion().
 #pragma once
 
 #include <array>
@@ -26,8 +26,8 @@ namespace ringsmith::comm::rdma {
 struct Endpoint {
   std::uint32_t queue_pair = 0;
   std::uint32_t first_packet = 0;  // the sender's first packet number, 24 bits
-  std::uint32_t key = 0;           // of the mirror up to its first slot
-  std::uint32_t slots_key = 0;     // of the mirror's slots for the other end
+  std::uint32_t key = 0;           // of the mirror's memory before its first slot
+  std::uint32_t slots_key = 0;     // of the mirror's slots that the other end writes
   std::uint64_t address = 0;       // of the mirror
 };
 struct PortAddress {
@@ -75,7 +75,7 @@ class Connection {
  private:
   struct Request {
     std::uint64_t offset = 0;
-    const std::byte* data = nullptr;  // null: in `copy`
+    const std::byte* data = nullptr;  // null: the bytes are in `copy`
     std::uint32_t size = 0, key = 0, immediate = 0;
     bool counter = false;
     std::array<std::byte, NetworkTransport::kCopied> copy{};
@@ -86,7 +86,7 @@ class Connection {
   std::size_t first_slot_;
   MemoryRegion mirror_, slots_;
   QueuePair queue_pair_;
-  // Random, because whoever knows this number and the queue pair's can forge packets.
+  // Random, because anyone who knows this number and the queue pair's can forge packets.
   std::uint32_t first_packet_ = std::random_device()() & 0xffffff;
   Endpoint theirs_;
   std::deque<Request> noted_;

@@ -19,7 +19,7 @@ class RdmaTransport : public NetworkTransport {
   RdmaTransport(Bootstrap& bootstrap, Adapter adapter, std::vector<tcp::PeerSockets> links,
                 std::byte* segment, const std::vector<std::byte*>& mirrors, const Layout& layout,
                 Doorbells doorbells, std::chrono::milliseconds timeout);
-  // Waits until the peers' devices have received everything.
+  // Waits, for at most timeout(), until the peers' devices have received everything.
   ~RdmaTransport() override;
 
   void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) override;

@@ -37,7 +37,7 @@ struct Greeting {
 [[nodiscard]] bool of_our_user(int socket) noexcept;
 
 // Send a message. word: the receiver's; memory: -1 for none. These calls never block.
-// send_greeting() returns false if the other end has gone.
+// send_greeting() returns false if nothing was sent, e.g. because the other end has gone.
 [[nodiscard]] bool send_greeting(int socket, const Word& word, int rank, int memory) noexcept;
 void send_farewell(int socket, const Word& word, int culprit) noexcept;
 

@@ -49,8 +49,8 @@ struct HostRecord {
   std::string machine, network, host, address, cpus;
   Word word{};
   pid_t pid = 0;
-  int part = 0;                    // of its host, if nodes are smaller than hosts
-  std::size_t settings_bytes = 0;  // of its settings as text
+  int part = 0;                    // differs between the nodes of one host
+  std::size_t settings_bytes = 0;  // length of its settings as text
   std::uint64_t settings_hash = 0;
 
   [[nodiscard]] std::string str() const {

@@ -1,4 +1,4 @@
-// A Unix socket between every two ranks of a host. It carries the descriptors of the ranks' shared
+// A Unix socket between every two ranks that share memory. It carries the descriptors of their
 // memory, and doorbells. It stays open so that a peer's death is noticed: the kernel closes the
 // socket when the process at the other end dies. greeting.hpp says which processes may get the
 // memory.
@@ -30,7 +30,7 @@ struct PeerLink {
   std::string cpus;          // the CPUs the peer may run on, as a string of 0 and 1
 };
 
-// Collective over all ranks. Connects the ranks of one host and exchanges their memory. Other
+// Collective over all ranks. Connects the ranks of each node and exchanges their memory. Other
 // ranks, or all if the transport is tcp or rdma, are marked as remote. Throws UsageError if the
 // transport is shm and a rank is on another node (another host or network namespace, or a node made
 // by options.ranks_per_node), or if settings or options that must be equal differ.

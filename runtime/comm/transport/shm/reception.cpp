@@ -99,7 +99,7 @@ class HostReception {
       if (is_peer(r) && !link(r).socket.valid() && !call_on(r)) return false;
     return true;
   }
-  // Connects to the peer; false if its queue is full.
+  // Connects to the peer; false if its queue is full or a signal interrupted the attempt.
   bool call_on(int peer) {
     sockaddr_un address{};
     const socklen_t length = make_address(names_[static_cast<std::size_t>(peer)], address);

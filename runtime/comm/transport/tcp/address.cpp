@@ -242,13 +242,13 @@ void tune(const Descriptor& socket) {
 }
 
 void endure(const Descriptor& socket, std::chrono::milliseconds silence) {
-  constexpr int kLongestRetry = 44;  // TCP_RTO_MAX_MS, ms; since Linux 6.15
+  constexpr int kLongestRetry = 44;  // the option TCP_RTO_MAX_MS, since Linux 6.15
   const auto set = [&socket](int option, int value) {
     setsockopt(socket.get(), IPPROTO_TCP, option, &value, sizeof value);
   };
   set(TCP_USER_TIMEOUT, static_cast<int>(std::clamp<std::int64_t>(silence.count(), 1, INT_MAX)));
   set(kLongestRetry, 1000);
-  set(TCP_THIN_LINEAR_TIMEOUTS, 1);  // the same for six retries, on older kernels
+  set(TCP_THIN_LINEAR_TIMEOUTS, 1);  // older kernels: equal intervals for six retries
 }
 
 std::string address_of(const std::string& where) {

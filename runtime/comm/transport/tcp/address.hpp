@@ -34,7 +34,7 @@ struct Listener {
                                  const std::string& chosen_by = "");
 
 // Returns the address by which a process of this host reaches a listener on `where`: the address of
-// an interface, or the loopback's if `where` means all interfaces.
+// that interface, the loopback's if `where` means all interfaces, or else `where` itself.
 [[nodiscard]] std::string dial_for(const std::string& where);
 
 // Returns the loopback address to which this host resolves `name`, e.g. "127.0.1.1" (Debian's
@@ -45,9 +45,9 @@ struct Listener {
 // Returns the loopback's address on this host: 127.0.0.1, or ::1 if there is no IPv4.
 [[nodiscard]] std::string loopback_address();
 
-// Returns a non-blocking connection. If none can be made before the deadline, returns an invalid
-// descriptor, and stores the reason in `why` and its errno in `error`. Throws UsageError if the
-// host's name is unknown, and ResourceError if a limit is reached.
+// Tries each address of the host once and returns a non-blocking connection. If none can be made
+// before the deadline, returns an invalid descriptor, with the reason in `why` and its errno in
+// `error`. Throws UsageError if the host's name is unknown, ResourceError if a limit is reached.
 [[nodiscard]] Descriptor connect_to(const Address& address, Deadline deadline, std::string& why,
                                     int* error = nullptr);
 
@@ -65,7 +65,7 @@ void tune(const Descriptor& socket);
 // retransmissions, which by default doubles up to 2 minutes.
 void endure(const Descriptor& socket, std::chrono::milliseconds silence);
 
-// Returns the address of interface `where` ("eth0"), or `where` itself if there is none.
+// Returns the address of interface `where` ("eth0"), or `where` if no interface has that name.
 [[nodiscard]] std::string address_of(const std::string& where);
 
 // Returns the address from which this host reaches MASTER_ADDR, if that is set and the address is

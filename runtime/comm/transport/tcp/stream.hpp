@@ -25,7 +25,7 @@ namespace ringsmith::comm::tcp {
 enum class FrameKind : std::uint32_t {
   bytes = 0x72736231,
   counter = 0x72736331,
-  // The only message of a rank that gives up before all are connected. It blames rank `offset`, so
+  // The only frame of a rank that gives up before all are connected. It blames rank `offset`, so
   // that the other ranks name the same one.
   farewell = 0x72736631
 };
@@ -45,11 +45,11 @@ static_assert(sizeof(FrameHeader) == 24);
 
 // The sending end of a TCP wire: a queue of frames, sent as fast as the socket accepts them.
 //
-// Large data is sent from the user's buffer; only the kernel copies it. Linux can avoid even this
-// copy (MSG_ZEROCOPY), but not to a socket of the same host: every send of 1 MiB was reported as
-// SO_EE_CODE_ZEROCOPY_COPIED, at 3.0 GB/s where plain sends reached 4.0 (medians of 5 alternating
-// rounds on two busy cores, 2026-11-22). MSG_ZEROCOPY has not been measured on an adapter, so it is
-// not used.
+// Large data is sent from the user's buffer. Only the kernel copies it, unless it is lent and the
+// socket does not accept all of it at once. Linux can avoid even this copy (MSG_ZEROCOPY), but not
+// to a socket of the same host: every send of 1 MiB was reported as SO_EE_CODE_ZEROCOPY_COPIED, at
+// 3.0 GB/s where plain sends reached 4.0 (medians of 5 alternating rounds on two busy cores,
+// 2026-11-22). MSG_ZEROCOPY has not been measured on an adapter, so it is not used.
 class Sender {
  public:
   // checksum: false leaves the checksums in the headers at 0.
@@ -84,7 +84,7 @@ class Sender {
 // The receiving end of a TCP wire: writes the received bytes to the mirror of the peer.
 //
 // One system call reads the rest of a large frame directly into its place in the mirror, and the
-// bytes after it into a small buffer, so only the kernel copies large messages.
+// bytes after it into a small buffer, so only a large message's first bytes are copied twice.
 //
 // No byte that fails its checksum is used. A small frame is checked before it is copied to its
 // place, because the peer's report may be read at any time. A large frame is checked piece by piece

@@ -16,12 +16,12 @@ TcpTransport::TcpTransport(std::vector<PeerSockets> links, const std::vector<std
                            const Layout& layout, Doorbells doorbells, const GroupOptions& options)
     : NetworkTransport(std::move(doorbells), options.timeout),
       layout_(layout),
-      checksum_(options.checksum),
       peers_(links.size()) {
   for (std::size_t r = 0; r < links.size(); ++r) {
     peers_[r].address = links[r].address;
     for (Descriptor& socket : links[r].sockets) {
-      const bool checks = checksum_ || !within_host(socket);
+      const bool checks = options.checksum || !within_host(socket);
+      peers_[r].checks = checks;
       peers_[r].streams.push_back(SocketStream{std::move(socket), Sender(checks),
                                                Receiver(mirrors[r], layout.arena(), checks)});
     }
@@ -146,7 +146,7 @@ std::string TcpTransport::describe(int rank) const {
   const std::size_t sockets = peer(rank).streams.size();
   return "rank " + std::to_string(rank) + ": tcp, " + peer(rank).address +
          (sockets > 1 ? ", " + std::to_string(sockets) + " sockets" : "") +
-         (checksum_ ? ", with checksums" : "");
+         (peer(rank).checks ? ", with checksums" : "");
 }
 
 }  // namespace ringsmith::comm::tcp

@@ -19,8 +19,8 @@ class TcpTransport : public NetworkTransport {
   // mirrors[r]: this rank's mirror of remote rank r, up to the arena; null for local ranks.
   TcpTransport(std::vector<PeerSockets> links, const std::vector<std::byte*>& mirrors,
                const Layout& layout, Doorbells doorbells, const GroupOptions& options);
-  // Waits until the peers' hosts have received everything. If a socket is closed while it has
-  // unread bytes, such as a late credit, the kernel discards undelivered bytes.
+  // Waits, for at most timeout(), until the peers' hosts have received everything. If a socket with
+  // unread bytes, such as a late credit, is closed, the kernel discards undelivered bytes.
   ~TcpTransport() override;
 
   void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) override {
@@ -47,6 +47,7 @@ class TcpTransport : public NetworkTransport {
   struct TcpPeer {
     std::string address;
     std::deque<SocketStream> streams;  // none to ranks that share memory
+    bool checks = false;               // by checksums: always between hosts
     std::string broken;
     // Set if bytes failed their checksum. The peer is alive: this rank still sends to it, but reads
     // nothing more from it.
@@ -66,7 +67,6 @@ class TcpTransport : public NetworkTransport {
   [[nodiscard]] static bool delivered(const TcpPeer& peer);
 
   Layout layout_;
-  bool checksum_;                // also for connections within a host
   std::vector<TcpPeer> peers_;   // by rank
   std::vector<pollfd> entries_;  // of all streams, in order; fd -1: not polled
 };
