@@ -48,8 +48,8 @@ template <class T>
 struct HalfVector;
 
 // bf16 is the upper half of a float. To round to nearest even, add one less than half of the last
-// kept bit, plus one if that bit is set. A NaN is handled separately, because the carry could turn
-// it into an infinity.
+// kept bit, plus one if that bit is set, and drop the lower half. A NaN is handled separately:
+// dropping its lower half could leave an infinity, and a carry could turn it into a zero.
 template <>
 struct HalfVector<bf16> {
   static Floats widen(const Halves& h) {

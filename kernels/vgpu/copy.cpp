@@ -1,5 +1,5 @@
-// Copies and fills. The calling thread checks the pointers. The stream's worker copies the bytes,
-// visibly to the sanitizers.
+// Copies and fills. The calling thread checks the pointers; the stream's worker copies the bytes,
+// outside of Quiet, so that the sanitizers see the accesses.
 #include <cstring>
 #include <string>
 

@@ -197,7 +197,8 @@ KIT_SCENARIO(train) {
   kit::Cluster cluster(kit::cluster_options(in));
   cluster.run([&](kit::Group& group) {
     Replica replica(in, cluster, group.rank());
-    if (in.integer("again", 0) != 0) {  // first wraps the same parameters in another model
+    // first, DDP wraps another model that has the same parameters
+    if (in.integer("again", 0) != 0) {
       kit::ToyModel earlier = replica.model();
       const lab09::DistributedDataParallel ddp(earlier, group, limit);
     }

@@ -154,8 +154,9 @@ class TopK {
 
   // Task 5. The hook: replaces the bucket with the sum, in rank order, of the values that each rank
   // sends, each value divided by the number of ranks before it is added. Uses at most three
-  // collectives: the number of values of each rank, which may differ, then their places and values.
-  // Sends to each other rank 8 bytes for the number, and 8 bytes for each value with its place.
+  // collectives: one for the number of values of each rank (they may differ), one for the places
+  // and one for the values. Sends every other rank 8 bytes for the number, and 8 bytes for each
+  // value with its place.
   void operator()(Group& group, const Bucket& bucket) {
 #ifdef SOLUTION
     const std::size_t world = std::size_t(group.world());

@@ -59,8 +59,8 @@ class Direction {
   // If the message need not wait for its turn, releases the lock, completes the message and returns
   // true.
   virtual bool take_at_once(Message& /*message*/, Lock& /*lock*/) { return false; }
-  // Processes the next message. Called with the lock, and releases it while it works. Throws if the
-  // connection is broken.
+  // Processes the next message. Called with the lock held; releases it while it works. Throws if
+  // the connection is broken.
   virtual void serve(Lock& lock) = 0;
   // True if posted messages are still processed when the group ends.
   [[nodiscard]] virtual bool finishes() const = 0;

@@ -1,4 +1,4 @@
-// Tests parts of the training programs with simulated peers.
+// Tests parts of the training programs, where needed with simulated peers.
 #include <algorithm>
 #include <chrono>
 #include <cmath>

@@ -12,8 +12,9 @@
 
 namespace ringsmith::test {
 
-// Runs body on every rank and rethrows the first error. Catch2's assertions are not thread-safe, so
-// the bodies return values to check. `adapt` changes the options of one rank.
+// Runs `body` on every rank and rethrows the error of the lowest rank that failed. Bodies return
+// values to check, because Catch2's assertions are not thread-safe. `adapt` is called for each rank
+// and may change its options.
 template <class Result>
 std::vector<Result> run_threads(
     int world, const std::function<Result(comm::ProcessGroup&)>& body,

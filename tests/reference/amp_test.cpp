@@ -52,7 +52,8 @@ Bound bound_of(const std::string& op) {
   return Bound::one;
 }
 
-// Returns a description, or "" if there is no difference. Adds the number of unequal results to
+// Describes a wrong dtype or shape, or the first element that is NaN or differs by more than
+// `bound` allows, or returns "". Adds the number of elements compared so far whose bits differ to
 // `off`.
 std::string difference(const Tensor& got, const Tensor& want, Bound bound, int& off) {
   if (got.dtype() != DType::bf16) return "dtype " + std::string(name_of(got.dtype()));
@@ -88,7 +89,8 @@ void check_operators() {
     output.backward(bf16_tensor(doc.at("grad_output")).to(test::device()));
     for (const auto& [name, entry] : doc.at("grads").items()) {
       INFO("gradient of " << name);
-      // Gradients of broadcast operands, repeated rows or divisions are sums, or are rounded twice.
+      // An exact operator need not have exact gradients: a broadcast operand's is a sum, and a
+      // division's is rounded more than once.
       const Bound bound = bound_of(op) == Bound::exact ? Bound::one : bound_of(op);
       CHECK(difference(inputs.at(name).grad(), bf16_tensor(entry), bound, off) == "");
       values += static_cast<int>(inputs.at(name).numel());

@@ -109,8 +109,8 @@ RINGSMITH_VEC float sigmoid(float x) {
   return x < 0.0F ? e * y : y;
 }
 
-// An odd polynomial for |x| < 1, otherwise 1 - exp(q(|x|)), where q approximates
-// log(erfc) on [1, 4].
+// An odd polynomial for |x| < 1, otherwise 1 - exp(q(|x|)), where q approximates log(erfc) on
+// [1, 4], with the sign of x.
 RINGSMITH_VEC float erf(float x) {
   const float a = magnitude(x);
   const float s = x * x;

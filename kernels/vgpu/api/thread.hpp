@@ -96,8 +96,6 @@ inline void __nanosleep(unsigned ns, vgpu::Source where = vgpu::Source::current(
 }
 [[noreturn]] inline void __trap(vgpu::Source where = vgpu::Source::current()) { vgpu::trap(where); }
 
-long long clock64();  // nanoseconds, whatever the clock rate of a device
-
 // ---- warp shuffles and votes: 32 neighbouring threads exchange registers ----
 //
 // All lanes named in the mask meet at the call. As on the device, a shuffle orders no memory

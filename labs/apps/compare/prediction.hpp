@@ -1,4 +1,4 @@
-// Predicts the step time of data-parallel training on a cluster that is not available. Buckets are
+// Predicts the step time of data-parallel training on a cluster that you do not have. Buckets are
 // reduced during backward, and the simulator gives the time for each:
 //
 //     backward   |=========================================|
@@ -7,8 +7,8 @@
 //     bucket 2                                         ready  |---all-reduce---|   exposed: time
 //                                                          |<----- exposed ---->   after backward
 //
-// Weak scaling: every GPU computes the same amount. The buckets are DistributedDataParallel's for
-// the model, in the order in which they become ready.
+// Weak scaling: every GPU computes the same amount. The buckets are the ones that
+// DistributedDataParallel would form for the model, in the order in which they become ready.
 #pragma once
 
 #include <functional>

@@ -167,7 +167,7 @@ class PerfReport {
   comm::ProcessGroup& group_;
   bool table_ = false;
   bool predicted_ = false;
-  std::unique_ptr<nlohmann::json> json_;  // a pointer, because nlohmann/json.hpp is long
+  std::unique_ptr<nlohmann::json> json_;  // a pointer, so that json_fwd.hpp is enough here
   std::int64_t wrong_ = 0;
   double busbw_ = 0;
   int measured_ = 0;

@@ -42,8 +42,9 @@ enum class Kind : std::uint8_t { load, store, fence };
 struct Event {
   Kind kind = Kind::load;
   Order order = relaxed;
-  bool update = false, exclusive = false;  // update: the load of an update, which may still fail
-  std::uint32_t place = 0;                 // index of the Location
+  // update: this is the load of an update, whether or not the update succeeds
+  bool update = false, exclusive = false;
+  std::uint32_t place = 0;  // index of the Location
   Value value = 0;
   Id id, from;              // from: the store read by a load, or by an exclusive store's load
   std::uint32_t stamp = 0;  // order in which the search added it

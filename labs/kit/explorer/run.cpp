@@ -47,7 +47,8 @@ Order Search::weakened(std::uint32_t place, Access access, Order order, bool* to
 void Search::enter() {
   Search& s = *entered;
   const std::size_t me = s.self();
-  // Reported after the catch block, which must be left because the fiber may never be resumed.
+  // Reported after the catch block: fail() may switch away from this fiber for good, and the
+  // exception must have been released by then.
   std::string thrown;
   try {
     s.program_.threads[me].body();

@@ -55,8 +55,9 @@ struct LaunchOptions {
 //   a rank's      a rank failed: the code of the first to fail, or 128 + the signal that killed it
 //   128 + signal  ringrun got a signal and ended the ranks, which had not all exited with 75
 //   3             another node's launcher was lost
+//   an ExitCode   the round could not be formed, in a job with a rendezvous (4: timeout, ...)
 //   1             the job ended for any other reason
-// Throws UsageError or CommError for errors before the ranks start.
+// Throws UsageError or CommError if the job cannot start, or this node gets no place in a round.
 [[nodiscard]] int launch(const LaunchOptions& options);
 
 }  // namespace ringsmith::launch

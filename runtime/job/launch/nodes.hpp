@@ -30,8 +30,9 @@ struct Verdict {
   std::string text;  // the reason
 };
 
-// The address on which node 0 listens: --bind, or else --master-addr; all interfaces, if there are
-// several nodes and that name resolves to the loopback on this host.
+// The address on which node 0 listens: --bind if given, otherwise --master-addr. With several
+// nodes, a --master-addr that only resolves to the loopback here (Debian's /etc/hosts), and is not
+// itself localhost or a loopback address, is replaced by all interfaces.
 [[nodiscard]] std::string listens_on(const LaunchOptions& options);
 
 // Throws UsageError if there is none.

@@ -96,8 +96,8 @@ class Coordinator {
   // Members that have left their quorum since the last call, because they are lost or voted no.
   struct GivenUp {
     std::int64_t quorum = 0;
-    int place = 0;
-    std::string text;  // message for their group, in which `place` is the rank
+    int place = 0;     // the member's rank in the quorum's group
+    std::string text;  // error message for the other members of that group
   };
   [[nodiscard]] std::vector<GivenUp> take_given_up() { return std::exchange(given_up_, {}); }
   // Returns the time by which take_reply() must be called again.

@@ -152,7 +152,7 @@ class PerStepTraining {
   [[nodiscard]] const comm::store::QuorumAnswer& quorum() const { return quorum_; }
   [[nodiscard]] const std::string& last_failure() const { return failure_; }
   [[nodiscard]] bool joins() const { return place_ >= contributors(); }  // in the next step
-  [[nodiscard]] bool is_first() const { return place_ == 0; }            // this rank acts for all
+  [[nodiscard]] bool is_first() const { return place_ == 0; }  // this rank logs and saves for all
   // Mean loss over the ranks whose gradients counted in the last counted step.
   [[nodiscard]] double loss() const { return loss_; }
   // The order of DDP's gradients, for Begin; empty before the first update.

@@ -7,12 +7,14 @@
 //   all ranks   P = sum of P;  P = orthogonalised P
 //   each rank   Q = M^T P
 //   all ranks   Q = mean of Q
-//   each rank   error = M - P Q^T;  M = P Q^T    the same on every rank
+//   each rank   error = M - P Q^T                kept for the next step
+//               M = P Q^T                        the same on every rank
 //
-// One iteration of the power method per training step: Q converges to the largest singular vectors
-// of the mean gradient. Vogels, Karimireddy, Jaggi, "PowerSGD: practical low-rank gradient
-// compression for distributed optimization", NeurIPS 2019. Rules, defaults and random numbers match
-// PyTorch's powerSGD_hook; the order of the sums differs, so results agree up to rounding.
+// One iteration of the power method per training step: Q converges to the right singular vectors
+// with the largest singular values of the mean gradient. Vogels, Karimireddy, Jaggi, "PowerSGD:
+// practical low-rank gradient compression for distributed optimization", NeurIPS 2019. Rules,
+// defaults and random numbers match PyTorch's powerSGD_hook; the order of the sums differs, so
+// results agree up to rounding.
 //
 // An infinity would remain in the error and in Q forever. Therefore the hook keeps a copy of the
 // error and of Q from before the last backward, and restores both if the step is skipped. Errors
