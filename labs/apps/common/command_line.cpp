@@ -132,6 +132,14 @@ const char* type_of() {
     return std::is_signed_v<T> ? "INT" : "UINT";
 }
 
+// Makes CLI11 2.6 read the values of options before it looks for missing arguments, as older
+// versions do. Otherwise a wrong value would be reported only once all arguments are given.
+template <class CliOption>
+void read_before_arguments(CliOption& option) {
+  if constexpr (requires { option.get_callback_priority(); })  // CLI11 2.6
+    option.callback_priority(decltype(option.get_callback_priority())::PreRequirementsCheck);
+}
+
 // Returns the smallest number of edits that turn a into b. An edit inserts, removes or changes a
 // character, or swaps two adjacent characters.
 std::size_t edits_between(const std::string& a, const std::string& b) {
@@ -222,6 +230,7 @@ struct CommandLine::Impl {
         },
         meaning);
     *named = option->get_name();
+    read_before_arguments(*option);
     value_of[option] = [option, show] {
       return option->count() == 0 && option->get_default_str().empty() ? "not given" : show();
     };
