@@ -115,10 +115,9 @@ RINGSMITH_FOLD __m512i fold(__m512i ahead, __m512i next) {
   constexpr std::int64_t kFirst = power_of_x(8 * distance + 64 - 33);
   constexpr std::int64_t kLast = power_of_x(8 * distance - 33);
   const __m512i powers = _mm512_set4_epi64(kLast, kFirst, kLast, kFirst);
-  constexpr int kXorOfThree = 0x96;
-  return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(ahead, powers, 0x00),
-                                   _mm512_clmulepi64_epi128(ahead, powers, 0x11), next,
-                                   kXorOfThree);
+  return _mm512_xor_si512(_mm512_xor_si512(_mm512_clmulepi64_epi128(ahead, powers, 0x00),
+                                           _mm512_clmulepi64_epi128(ahead, powers, 0x11)),
+                          next);
 }
 
 RINGSMITH_FOLD std::uint32_t by_folding(std::span<const std::byte> bytes, std::uint32_t before) {
