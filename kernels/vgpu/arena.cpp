@@ -20,7 +20,6 @@ constexpr std::size_t kSmall = 1 << 20;  // allocations up to this size share bl
 constexpr std::size_t kAlignment = 256;
 constexpr unsigned char kGuardPattern = 0xb7;
 constexpr int kFresh = 0xff;
-constexpr std::size_t kDeadKept = 4096;
 constexpr std::size_t kQuick = 32;  // allocations, which take about 2 us to check
 
 std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }

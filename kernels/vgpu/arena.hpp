@@ -25,6 +25,8 @@ namespace vgpu {
 
 class Arena {
  public:
+  static constexpr std::size_t kDeadKept = 4096;  // freed allocations known to was_freed()
+
   struct Allocation {
     std::byte* start = nullptr;
     std::size_t bytes = 0;  // as requested
@@ -55,7 +57,7 @@ class Arena {
   // True if a block starts at this offset of the file and contains a living allocation.
   [[nodiscard]] bool block_lives(std::size_t offset) const;
   [[nodiscard]] std::string describe(const void* address) const;
-  // True if the address is in, or just after, one of the 4,096 most recently freed allocations.
+  // True if the address is in, or just after, one of the kDeadKept most recently freed allocations.
   [[nodiscard]] bool was_freed(const void* address) const;
   // Ends the process if the patterns around an allocation were overwritten. The message includes
   // the result of `when`, which is called only in that case. The quick check, for the end of each

@@ -175,7 +175,7 @@ Value initial_value(const Schedule& schedule, int rank, int chunk) {
 Value promised_value(const Schedule& schedule, int rank, int chunk) {
   const Contract contract = contract_of(schedule.collective);
   if (!holds(contract.output, rank, schedule.root, chunk)) return {};
-  const Origins origins = origins_of(contract, schedule.world, rank, schedule.root, chunk);
+  const Origins origins = origins_of(contract, schedule.world, schedule.root, chunk);
   Value sum;
   for (int r = origins.first; r < origins.last; ++r)
     sum.push_back({r, contract.exchanges ? rank : chunk});

@@ -186,7 +186,8 @@ class ProcessGroup {
 
 // Makes the group of all ranks of this job. Collective. options.bootstrap tells how they find each
 // other: by default through the launcher of this process (mpirun, ringrun, srun). A process without
-// a launcher gets a group of one rank. Defined in runtime/job/bootstrap.cpp.
+// a launcher gets a group of one rank. Defined in runtime/job/bootstrap.cpp, whose library programs
+// must link, too.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options = {});
 // Makes the group over the given bootstrap, for launchers, subgroups and tests. Collective.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,

@@ -127,6 +127,7 @@ void Exchange::leave_will() {
 }
 
 std::vector<std::string> Exchange::all_gather(const std::string& record) {
+  check_record(record);
   store_->set(key("from/" + std::to_string(me_.index)), record);
   if (store_->add(key("arrived"), 1) == me_.size) collect();
   std::string result;

@@ -16,7 +16,6 @@ namespace ringsmith::comm {
 
 namespace {
 
-constexpr std::size_t kRecord = 4096;  // bytes; a record has less, as Bootstrap documents
 constexpr std::chrono::microseconds kPipePoll{50};
 
 }  // namespace
@@ -25,7 +24,7 @@ constexpr std::chrono::microseconds kPipePoll{50};
 struct ForkedMeeting::Seat {
   std::atomic<std::uint64_t> published{0};  // exchanges for which this rank has written a record
   std::array<std::uint32_t, 2> length{};
-  std::array<std::array<char, kRecord>, 2> record{};
+  std::array<std::array<char, kRecordRoom>, 2> record{};
 };
 
 namespace {
@@ -38,8 +37,7 @@ class ForkedBootstrap : public Bootstrap {
   [[nodiscard]] int size() const override { return static_cast<int>(seats_.size()); }
 
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override {
-    require(record.size() < kRecord,
-            "bootstrap record of " + std::to_string(record.size()) + " bytes: at most 4095 fit");
+    check_record(record);
     const std::uint64_t exchange = ++exchanges_;
     ForkedMeeting::Seat& mine = seats_[static_cast<std::size_t>(rank_)];
     mine.length[exchange % 2] = static_cast<std::uint32_t>(record.size());

@@ -124,19 +124,17 @@ MpiBootstrap::MpiBootstrap(std::chrono::milliseconds timeout) : timeout_(timeout
 }
 
 std::vector<std::string> MpiBootstrap::all_gather(const std::string& record) {
-  constexpr std::size_t kRecord = 4096;  // bytes, with the terminating zero
-  require(record.size() < kRecord,
-          "bootstrap record of " + std::to_string(record.size()) + " bytes: at most 4095 fit");
+  check_record(record);
   struct BothSides {
     std::string mine, all;
   };
   auto b = std::make_unique<BothSides>();
   b->mine = record;
-  b->mine.resize(kRecord, '\0');
-  b->all.resize(kRecord * static_cast<std::size_t>(size_), '\0');
+  b->mine.resize(kRecordRoom, '\0');
+  b->all.resize(kRecordRoom * static_cast<std::size_t>(size_), '\0');
   const OpenMpi& mpi = open_mpi();
   Handle request = mpi.no_request;
-  check(mpi.iallgather(b->mine.data(), kRecord, mpi.byte, b->all.data(), kRecord, mpi.byte,
+  check(mpi.iallgather(b->mine.data(), kRecordRoom, mpi.byte, b->all.data(), kRecordRoom, mpi.byte,
                        mpi.comm_world, &request),
         "MPI_Iallgather");
   const Deadline deadline = Deadline::in(timeout_);
@@ -155,7 +153,7 @@ std::vector<std::string> MpiBootstrap::all_gather(const std::string& record) {
   }
   std::vector<std::string> records;
   for (std::size_t r = 0; r < static_cast<std::size_t>(size_); ++r)
-    records.emplace_back(b->all.c_str() + r * kRecord);
+    records.emplace_back(b->all.c_str() + r * kRecordRoom);
   return records;
 }
 

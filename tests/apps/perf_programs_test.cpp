@@ -103,7 +103,7 @@ TEST_CASE("a rank alone says so, and its bus bandwidth is 0", "[perf]") {
 TEST_CASE("a calibration is kept and then used", "[perf]") {
   std::filesystem::remove_all(std::string(RINGSMITH_BINARY_DIR) + "/test-cache");
   const Run before = run(kBin + "all_reduce_perf -b 1K -n 2");
-  CHECK_THAT(before.out, ContainsSubstring("shipped constants"));
+  CHECK_THAT(before.out, ContainsSubstring("built-in constants"));
   CHECK(run(kBin + "all_reduce_perf -b 1K -n 2 --calibrate").code == 0);
   const Run after = run(kBin + "all_reduce_perf -b 1K -n 2");
   CHECK_THAT(after.out, ContainsSubstring("calibrated on"));
@@ -128,7 +128,7 @@ TEST_CASE("over TCP and over several nodes there is a prediction, too, and a fas
           "[perf]") {
   const Run tcp = on_ranks(2, "all_reduce_perf -b 64K -n 2 --transport tcp");
   CHECK(tcp.code == 0);
-  CHECK_THAT(tcp.out, ContainsSubstring("shipped constants") && ContainsSubstring("ratio"));
+  CHECK_THAT(tcp.out, ContainsSubstring("built-in constants") && ContainsSubstring("ratio"));
   const Run nodes = on_ranks(
       4,
       "all_reduce_perf -b 1K -e 1M -f 32 -n 2 --ranks-per-node 2 --algorithm fastest --place in");

@@ -170,7 +170,7 @@ TEST_CASE("choices for GPUs under the kernel engine", "[select]") {
 }
 
 TEST_CASE("calls ask for the group's algorithm if they have it", "[select]") {
-  for (int i = 0; i <= static_cast<int>(A::hierarchical); ++i) {
+  for (int i = 0; i <= static_cast<int>(kLastOfGroups); ++i) {
     const auto option = static_cast<Algorithm>(i);
     CHECK(asked_of(C::all_reduce, option) == option);
     const bool scatters = option == A::ring || option == A::direct;
@@ -189,7 +189,7 @@ TEST_CASE("every chosen schedule exists, and every row of the table serves some 
   std::set<std::string> used;
   for (const Route route : {Route::host, Route::stream, Route::kernel})
     for (const Collective collective : all_collectives())
-      for (int option = 0; option <= static_cast<int>(A::hierarchical); ++option)
+      for (int option = 0; option <= static_cast<int>(kLastOfGroups); ++option)
         for (const int world : {1, 2, 3, 8})
           for (const std::size_t bytes : {std::size_t{0}, k8, k16, k32, kMiB})
             for (const Sharing& sharing : {kNothingShared, kSomeShared, kAllShared}) {

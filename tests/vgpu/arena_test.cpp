@@ -95,12 +95,11 @@ TEST_CASE("an arena without addresses for a large piece says so, and goes on") {
 }
 
 TEST_CASE("an arena forgets the freed memory that was freed first, not the lowest") {
-  constexpr std::size_t kKept = 4096;  // kDeadKept in arena.cpp
   Addresses space(1024 * kMiB);
   vgpu::Arena arena(0, space.base, space.bytes, kMiB, -1);
   void* const lowest = arena.allocate(100);
   std::vector<void*> freed;
-  for (std::size_t n = 0; n < kKept; ++n) {
+  for (std::size_t n = 0; n < vgpu::Arena::kDeadKept; ++n) {
     freed.push_back(arena.allocate(100));
     REQUIRE(freed.back() != nullptr);
     REQUIRE(arena.free(freed.back()));

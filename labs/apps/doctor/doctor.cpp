@@ -12,6 +12,7 @@
 #include "labs/apps/doctor/findings.hpp"
 #include "runtime/base/process.hpp"
 #include "runtime/comm/schedule/select.hpp"
+#include "runtime/job/place.hpp"
 
 using namespace ringsmith;
 using namespace ringsmith::apps;
@@ -75,12 +76,12 @@ int run(int argc, char** argv) {
              "memory, files or threads for this process.");
   if (!app.parse(argc, argv)) return 0;
   if (width == 0) width = std::min(terminal_width(kWidest), kWidest);
-  const auto group = comm::init_process_group(group_options(o));
-  const bool speaks = group->rank() == 0;
-  if (algorithms) {
-    if (speaks) print_choices(width);
+  if (algorithms) {  // needs no group
+    if (comm::rank_hint() == 0) print_choices(width);
     return 0;
   }
+  const auto group = comm::init_process_group(group_options(o));
+  const bool speaks = group->rank() == 0;
   Findings all;
   if (speaks) {
     all = examine_machine();

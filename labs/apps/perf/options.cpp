@@ -43,7 +43,7 @@ std::string footer() {
   return how_to_start() + "\n" +
          wrapped(
              "Prediction: --calibrate measures the cost model's constants (under 30 s) and "
-             "stores them for each number of ranks, memory and algorithm; without it the shipped "
+             "stores them for each number of ranks, memory and algorithm; without it the built-in "
              "ones, measured on another machine, are used; the table says which. The file:",
              0) +
          "\n  " + calibration_file() + "\n\nEnvironment:\n" + starting_variables() +

@@ -242,7 +242,7 @@ constexpr BuiltIn kTcpCrowded{{0, 28.2},
 
 CostModel model_of(const BuiltIn& s) {
   CostModel model;
-  model.origin = "shipped constants of a 2-core machine: --calibrate measures this one";
+  model.origin = "built-in constants of a 2-core machine: --calibrate measures this one";
   model.overhead = s.per_message[0] * 1e-6;
   model.alpha = s.per_message[1] * 1e-6;
   std::vector<Rate::Point> beta, gamma;

@@ -45,7 +45,8 @@ void check_options(const TrainOptions& o) {
   };
   refuse(o.global_batch != 0, "--global-batch", "the number of ranks changes; give --batch");
   refuse(o.comm_hook != "none", "--comm-hook", "gradients travel as they are; leave it out");
-  refuse(o.ddp != "buckets", "--ddp " + o.ddp, "it does not repeat a step; leave it out");
+  refuse(o.ddp != "buckets", "--ddp " + o.ddp,
+         "a rank that joins adds its zeros to buckets; leave it out");
   refuse(o.check_drift != 0, "--check-drift",
          "ranks compare their parameters at the end; leave it out");
   refuse(o.eval_every != 0, "--eval-every", "it evaluates at the end; leave it out");
@@ -306,16 +307,16 @@ double PerStepRun::State::gradients(DistributedDataParallel& ddp, const Turn& tu
   samples = sampler->indices(turn.rank, turn.ranks);
   const std::int64_t epoch = sampler->epoch(turn.ranks), group = sampler->batches(turn.ranks);
   std::span<const std::int64_t> left(samples);
-  double sum = 0;
+  StepLoss sum;
   for_each_micro_step(ddp, group, [&](bool /*last*/) {
     const auto taken = left.first(static_cast<std::size_t>(o.batch));
     left = left.subspan(taken.size());
     const Batch batch = task.data.get_in_epoch(taken, epoch).to(task.model.device());
     const Tensor loss = micro_loss(ddp, batch, group, o, task.loss);
+    sum.add(loss);
     task.scaler.scale(loss).backward();
-    sum += loss.item<float>();
   });
-  return sum;
+  return sum.value();
 }
 
 PerStepRun::PerStepRun(const TrainOptions& o, const PerStepTask& task)

@@ -70,7 +70,8 @@ struct Hub {
   std::map<std::string, int> live;
   std::int64_t unread = 0, send_completions = 0, most_outstanding = 0;
   std::vector<std::int64_t> immediates, rights, lengths;
-  std::map<int, std::vector<std::int64_t>> attributes;  // by rank: of its last pair to reach RTS
+  // [rank]: the attributes of its last queue pair that reached RTS
+  std::map<int, std::vector<std::int64_t>> attributes;
   std::string opened, missing;  // last opened device; kind of object to withhold
   int missing_after = 0;        // objects of that kind to allow before withholding one
   std::string trouble;

@@ -53,7 +53,7 @@ class StagedBlock {
     if (!has(contract_.output, me, root)) return;
     if (t_.call.collective == Collective::broadcast && me == root) return;  // has the data
     for (int part = 0; part < (takes_parts(contract_) ? segments_.size() : 1); ++part) {
-      const Origins origins = origins_of(contract_, segments_.size(), me, root, part);
+      const Origins origins = origins_of(contract_, segments_.size(), root, part);
       if (contract_.reduces)
         reduce(origins, mine);
       else

@@ -13,9 +13,8 @@ namespace ringsmith::comm {
 
 // The header of a flight recorder's file; copies of the rank's sites and of its Flight follow. When
 // the group fails, the rank writes the file itself, possibly in a signal handler. If it was killed,
-// a survivor on its host does. labs/apps/flight_reader reads a folder of these files
-// (flight_log.hpp).
-// The byte order is the machine's.
+// a survivor on its host does. flight_reader reads a folder of these files
+// (labs/apps/launch/flight_log.hpp). The byte order is the machine's.
 struct FlightHeader {
   static constexpr std::uint64_t kMagic = 0x5453'414c'4752'5352;
   std::uint64_t magic = kMagic;

@@ -272,7 +272,7 @@ Choice choose(const Call& call, int world, Route route, const Sharing& sharing) 
 Algorithm asked_of(Collective collective, Algorithm option) {
   if (option == Algorithm::automatic || !contract_of(collective).reduces)
     return Algorithm::automatic;
-  if (option > Algorithm::hierarchical)
+  if (option > kLastOfGroups)
     throw UsageError("algorithm '" + std::string(name_of(option)) +
                      "' is only for schedules: a group cannot be asked for it");
   const unsigned known = kAlgorithmsOf[static_cast<std::size_t>(collective)];

@@ -7,7 +7,7 @@
 // 2 ms whether a peer is gone or has failed, or the deadline has passed.
 //
 // The tracer records each wait of 20 us or more as a span, with the awaited rank and whether it is
-// on this node. A span does not tell a late peer from a slow wire.
+// on this node. A span does not tell a late peer from a slow network.
 #pragma once
 
 #include "runtime/base/tracer.hpp"

@@ -35,12 +35,21 @@ struct LostMember {
   std::string text;  // for the error: "rank 2 (pid 4711 on host a) ended before ..."
 };
 
+constexpr std::size_t kRecordRoom = 4096;  // bytes; every record is shorter
+// Throws UsageError if the record has no room.
+inline void check_record(const std::string& record) {
+  require(record.size() < kRecordRoom, "bootstrap record of " + std::to_string(record.size()) +
+                                           " bytes: at most " + std::to_string(kRecordRoom - 1) +
+                                           " fit; pass fewer or shorter values");
+}
+
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
-  // Collective. Every rank passes one record of less than 4 KiB and gets all records in rank order.
+  // Collective. Every rank passes one record, shorter than kRecordRoom, and gets all records in
+  // rank order. Throws UsageError if this rank's record is longer.
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& record) = 0;
   // Returns a rank that has ended since the last all_gather, or {} if none is known. Does not
   // block.

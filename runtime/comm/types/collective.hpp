@@ -81,8 +81,8 @@ static_assert(std::size(kContracts) == static_cast<std::size_t>(Collective::recv
 struct Origins {
   int first, last;
 };
-[[nodiscard]] constexpr Origins origins_of(const Contract& contract, int world, int /*rank*/,
-                                           int root, int part) {
+[[nodiscard]] constexpr Origins origins_of(const Contract& contract, int world, int root,
+                                           int part) {
   if (contract.reduces) return {0, world};
   const int one = contract.input == Extent::at_root ? root : part;
   return {one, one + 1};
@@ -110,6 +110,7 @@ enum class Algorithm : std::uint8_t {
   one_shot,  // every rank reads all data of every other and adds it up in rank order
   own        // a user's schedule (schedule/own.hpp)
 };
+constexpr Algorithm kLastOfGroups = Algorithm::hierarchical;
 inline constexpr auto kAlgorithmNames = std::to_array<std::string_view>(
     {"automatic", "ring", "plain_ring", "gloo_ring", "direct", "tree", "halving_doubling",
      "double_tree", "hierarchical", "one_shot", "own"});

@@ -33,7 +33,7 @@ ReduceOp parse_reduce_op(std::string_view name) {
   return parse<ReduceOp>(kReduceOps, name, "reduction");
 }
 Algorithm parse_algorithm(std::string_view name) {
-  constexpr auto kOfGroups = static_cast<std::size_t>(Algorithm::hierarchical) + 1;
+  constexpr auto kOfGroups = static_cast<std::size_t>(kLastOfGroups) + 1;
   return parse<Algorithm>(std::span(kAlgorithmNames).first(kOfGroups), name, "algorithm");
 }
 Transport parse_transport(std::string_view name) {

@@ -4,18 +4,13 @@
 #include <sstream>
 
 #include "runtime/base/error.hpp"
+#include "runtime/comm/types/settings.hpp"
 
 namespace ringsmith::comm::store {
 
 namespace {
 
 constexpr std::size_t kMostWho = 512;  // bytes
-
-std::string list_of(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return text;
-}
 
 }  // namespace
 
@@ -223,8 +218,7 @@ std::string Coordinator::name_missing() const {
     if (std::ranges::none_of(members_, is) && std::ranges::none_of(joiners_, is))
       missing.push_back(rank);
   }
-  return (missing.size() == 1 ? "rank " : "ranks ") + list_of(missing) +
-         (missing.size() == 1 ? " is" : " are");
+  return list_ranks(missing) + (missing.size() == 1 ? " is" : " are");
 }
 
 }  // namespace ringsmith::comm::store

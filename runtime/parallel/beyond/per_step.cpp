@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdlib>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <regex>
 #include <sstream>
 
@@ -37,10 +36,6 @@ constexpr const char* kOptimizer = "optimizer";
 constexpr const char* kScaler = "scaler";    // if losses are scaled
 constexpr const char* kSkipped = "skipped";  // number of skipped steps, among the values
 
-std::string list_of(const std::vector<int>& ranks) {
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
-}
-
 // In an error text of the quorum's group, replaces positions in the quorum with the job's rank
 // numbers. If the text names a smaller group, its numbers are positions within that group.
 std::string in_job_numbers(std::string text, std::vector<int> ranks) {
@@ -52,7 +47,7 @@ std::string in_job_numbers(std::string text, std::vector<int> ranks) {
     for (std::string number; std::getline(in, number, ',');)
       if (const auto place = static_cast<std::size_t>(std::stoi(number)); place < ranks.size())
         members.push_back(ranks[place]);
-    text = found.prefix().str() + fmt::format("in the group of {}", list_of(members)) +
+    text = found.prefix().str() + "in the group of " + comm::list_ranks(members) +
            found.suffix().str();
     ranks = members;
   }
@@ -211,7 +206,7 @@ bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
   }
   ask(vote, last);
   if (quorum_.counts) {
-    transfers_.wait_sent();
+    transfers_.wait_all();
     failures_in_a_row_ = 0;
     return true;
   }

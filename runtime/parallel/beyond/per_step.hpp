@@ -56,7 +56,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "runtime/amp/grad_scaler.hpp"

@@ -107,7 +107,7 @@ void StateTransfers::receive(std::shared_ptr<comm::ProcessGroup> pair) {
 }
 
 Snapshot StateTransfers::take() {
-  wait_sent();
+  wait_all();
   if (error_) std::rethrow_exception(error_);
   return unpack(std::exchange(received_, {}));
 }
@@ -117,10 +117,10 @@ void StateTransfers::abort() {
       transfer.pair->abort();
     } catch (const Error&) {  // NOLINT(bugprone-empty-catch): it has failed already
     }
-  wait_sent();
+  wait_all();
 }
 
-void StateTransfers::wait_sent() {
+void StateTransfers::wait_all() {
   for (RunningTransfer& transfer : transfers_) transfer.thread.join();
   transfers_.clear();
 }

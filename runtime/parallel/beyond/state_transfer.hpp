@@ -38,8 +38,8 @@ class StateTransfers {
 
   // Blocks until the state has been received and returns it, or throws the transfer's error.
   [[nodiscard]] Snapshot take();
-  void abort();      // aborts running transfers and joins the threads
-  void wait_sent();  // blocks until all transfers have completed or failed
+  void abort();     // aborts running transfers and joins the threads
+  void wait_all();  // blocks until all transfers have completed or failed
 
  private:
   struct RunningTransfer {

@@ -8,7 +8,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-// A message on the wire, sent and therefore received in one piece.
+// A message as it is sent: in one piece, and therefore received in one piece.
 struct Letter {
   std::uint64_t format = kFormat;
   Word word{};

@@ -1,4 +1,4 @@
-// The protocol of a TCP wire after the greeting: writes to the receiver's mirror of the sender.
+// How a TCP connection works after the greeting: writes to the receiver's mirror of the sender.
 //
 //     | offset 8 | size 4 | kind 4 | bytes' CRC32C 4 | header's CRC32C 4 | size bytes ... | offset
 //
@@ -43,7 +43,7 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 24);
 
-// The sending end of a TCP wire: a queue of frames, sent as fast as the socket accepts them.
+// The sending end of a TCP connection: a queue of frames, sent as fast as the socket accepts them.
 //
 // Large data is sent from the user's buffer. Only the kernel copies it, unless it is lent and the
 // socket does not accept all of it at once. Linux can avoid even this copy (MSG_ZEROCOPY), but not
@@ -81,7 +81,7 @@ class Sender {
   std::size_t sent_ = 0;  // sent bytes of the first frame
 };
 
-// The receiving end of a TCP wire: writes the received bytes to the mirror of the peer.
+// The receiving end of a TCP connection: writes the received bytes to the mirror of the peer.
 //
 // One system call reads the rest of a large frame directly into its place in the mirror, and the
 // bytes after it into a small buffer, so only a large message's first bytes are copied twice.

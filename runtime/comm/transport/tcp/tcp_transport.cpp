@@ -19,9 +19,10 @@ TcpTransport::TcpTransport(std::vector<PeerSockets> links, const std::vector<std
       peers_(links.size()) {
   for (std::size_t r = 0; r < links.size(); ++r) {
     peers_[r].address = links[r].address;
-    for (Descriptor& socket : links[r].sockets) {
-      const bool checks = options.checksum || !within_host(socket);
-      peers_[r].checks = checks;
+    std::vector<Descriptor>& sockets = links[r].sockets;
+    const bool checks = !sockets.empty() && (options.checksum || !within_host(sockets.front()));
+    peers_[r].checks = checks;
+    for (Descriptor& socket : sockets) {
       peers_[r].streams.push_back(SocketStream{std::move(socket), Sender(checks),
                                                Receiver(mirrors[r], layout.arena(), checks)});
     }
