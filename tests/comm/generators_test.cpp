@@ -152,7 +152,7 @@ TEST_CASE("a request that no schedule serves names the choices", "[schedule]") {
   REQUIRE_THROWS_WITH(parse_algorithm(Collective::all_reduce, "rnig"),
                       ContainsSubstring("'rnig'") && ContainsSubstring("gloo_ring"));
   REQUIRE_THROWS_WITH(make_schedule(Collective::broadcast, Algorithm::ring, 4, 8),
-                      ContainsSubstring("'ring' for broadcast: choose one of tree, direct"));
+                      ContainsSubstring("'ring' for broadcast: choose one of direct, tree"));
   REQUIRE_THROWS_AS(make_schedule(Collective::all_reduce, Algorithm::automatic, 4, 8), UsageError);
   for (const Collective collective : all_collectives())
     for (const Algorithm algorithm : algorithms_of(collective))

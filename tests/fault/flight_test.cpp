@@ -74,6 +74,14 @@ TEST_CASE("each rank of a group that fails leaves its last operations", "[fault]
   CHECK_THAT(read.out, ContainsSubstring("first divergence: collective #5: the ranks differ"));
   CHECK_THAT(read.out, ContainsSubstring("rank 2: all_reduce(sum, f32, 8) at flight_runs.hpp:"));
   CHECK_THAT(read.out, ContainsSubstring("all ranks: all_reduce(sum, f32, 100) at flight_runs"));
+
+  // Without rank 2's file, the reader knows nothing about rank 2.
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path))
+    if (read_flight(entry.path()).header.rank == 2) std::filesystem::remove(entry.path());
+  const auto rest = reader({folder.path});
+  INFO(rest.out << rest.err);
+  CHECK_THAT(rest.out, ContainsSubstring("group 'world': 2 of 3 ranks left a recorder"));
+  CHECK_THAT(rest.out, ContainsSubstring("the ranks above: all_reduce(sum, f32, 100) at flight"));
 }
 
 TEST_CASE("the recorder keeps the last 1,024 operations", "[fault][flight]") {

@@ -98,17 +98,21 @@ void print_error(const Logs& logs) {
     }
 }
 
+std::string_view ranks_of(const Logs& logs) {
+  return std::ssize(logs) == logs.front().header.world ? "all ranks" : "the ranks above";
+}
+
 void print_calls_before(const Logs& logs, std::uint64_t sequence, int last) {
   const auto begin = sequence - std::min(sequence, static_cast<std::uint64_t>(last));
   for (std::uint64_t s = begin; s < sequence; ++s)
     if (const FlightRecord* const r = find_collective(logs.front(), s); r != nullptr)
-      fmt::print("  #{:<6} {}  all ranks: {}\n", s, clock_time(r->started), shown(*r));
+      fmt::print("  #{:<6} {}  {}: {}\n", s, clock_time(r->started), ranks_of(logs), shown(*r));
 }
 
 bool print_divergence(const Logs& logs, int last) {
   const auto found = first_divergence(logs);
   if (!found) {
-    fmt::print("\nall collectives recorded on all ranks are the same, and completed\n");
+    fmt::print("\nall collectives recorded on {} are the same, and completed\n", ranks_of(logs));
     return false;
   }
   const char* const what = found->kind == Divergence::Kind::different ? "the ranks differ"

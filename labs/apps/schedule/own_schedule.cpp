@@ -48,10 +48,16 @@ std::string text_of(const std::string& path, int world) {
   return text.str();
 }
 
-comm::Schedule own_schedule(const std::string& path, const std::string& text, int world) {
+comm::Schedule parsed(const std::string& path, const std::string& text) try {
   // The count only determines the lengths of the chunks. With this count, no chunk is empty.
   const comm::Schedule shape = comm::parse_schedule(text, 0);
-  comm::Schedule own = comm::parse_schedule(text, 3 * shape.chunks.size() + 1);
+  return comm::parse_schedule(text, 3 * shape.chunks.size() + 1);
+} catch (const UsageError& e) {
+  throw UsageError("--schedule " + path + ": " + e.what());
+}
+
+comm::Schedule own_schedule(const std::string& path, const std::string& text, int world) {
+  comm::Schedule own = parsed(path, text);
   require(own.world == world, "--schedule " + path + " is for " + std::to_string(own.world) +
                                   " ranks, but this job has " + std::to_string(world));
   const auto findings = comm::check(own);

@@ -238,11 +238,9 @@ constexpr auto kAlgorithmsOf = [] {
 }();
 
 [[noreturn]] void throw_no_algorithm(Collective collective, std::string_view algorithm) {
-  std::string choices;
-  for (const Algorithm known : algorithms_of(collective))
-    choices += (choices.empty() ? "" : ", ") + std::string(name_of(known));
+  const unsigned known = kAlgorithmsOf[static_cast<std::size_t>(collective)];
   throw UsageError("no algorithm '" + std::string(algorithm) + "' for " + name_of(collective) +
-                   ": choose one of " + choices);
+                   ": choose one of " + names_of(known, Algorithm::own, ", "));
 }
 
 }  // namespace
