@@ -252,9 +252,9 @@ def _static(lab, unit):
     found = []
     for line in subprocess.run(["objdump", "-t", str(unit.object)], capture_output=True, text=True, check=True
                                ).stdout.splitlines():
-        parts = line.split()  # address, flags, section, size, name
-        if len(parts) >= 5 and parts[-4] == "O" and WRITABLE.match(parts[-3]) and not parts[-1].startswith(("_ZGV", "DW.")):
-            found.append(parts[-1])
+        *_, section, size, name = ["", "", "", *line.split()]  # after the address and flags
+        if WRITABLE.match(section) and int(size, 16) > 0 and not name.startswith((".", "_ZGV", "DW.")):
+            found.append(name)
     readable = subprocess.run(["c++filt"], input="\n".join(found), capture_output=True, text=True).stdout.splitlines()
     drivers = tuple(lab.folder / d for d in lab.build.get("drivers", ["driver.cpp"]))
     known = {"std", "__ioinit", "__tls_guard", "anonymous", "namespace"} | _kit_words(drivers)

@@ -47,12 +47,12 @@ inline std::vector<std::string> meet(kit::Folder& folder, const kit::Seat& seat,
   if (!text.starts_with("all\n")) throw std::runtime_error(text);
   std::istringstream stream(text.substr(4));
   std::vector<std::string> cards(static_cast<std::size_t>(seat.world));
-  for (std::string& card : cards) {
+  for (std::string& next : cards) {
     std::size_t length = 0;
     stream >> length;
     stream.get();  // the blank
-    card.resize(length);
-    stream.read(card.data(), std::streamsize(length));
+    next.resize(length);
+    stream.read(next.data(), std::streamsize(length));
   }
   return cards;
 }
