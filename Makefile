@@ -1,4 +1,5 @@
 # The commands for users. `make` lists the targets. Each target works by itself on a fresh Debian or Ubuntu.
+include labs/course/words.mk
 SHELL := /bin/bash
 BUILD ?= build
 PRESET ?= release

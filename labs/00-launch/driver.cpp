@@ -57,14 +57,14 @@ void put_outcome(kit::Observation& out, const lab00::Outcome& outcome) {
 // Meets the other ranks with a card (host and process id) and records the outcome. "cards" has one
 // card per line.
 void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t patience,
-                   kit::Observation& seen, bool blank = false) {
-  const std::string card = blank ? "" : kit::host_name() + " " + std::to_string(getpid());
+                   kit::Observation& seen, bool blank = false, const std::string& more = "") {
+  const std::string card = blank ? "" : kit::host_name() + " " + std::to_string(getpid()) + more;
   const auto begun = Clock::now();
   const int requests = kit::whereabouts().requests;
   std::string cards, error;
   try {
     for (const std::string& one : lab00::meet(folder, seat, card, milliseconds(patience)))
-      cards += one + "\n";
+      cards += one + (more.empty() ? "\n" : "\n--\n");
   } catch (const std::exception& failed) {
     error = failed.what();
   }
@@ -191,17 +191,19 @@ KIT_SCENARIO(succession) {
 
 // Task 3 alone. Process i is given rank ranks[i] of `world` and arrives late[i] ms late; ranks that
 // are not in the list never arrive. The folder answers process 0 `hesitate` ms late. Rank `blank`
-// has an empty card.
+// has an empty card; the others' cards end with `more`.
 KIT_SCENARIO(meet) {
   kit::Folder folder("meeting");
-  const std::vector<std::int64_t> ranks = in.integers("ranks"), late = in.integers("late");
+  const std::vector<std::int64_t> ranks = in.integers("ranks"), late = in.integers("late"),
+                                  more = in.has("more") ? in.integers("more")
+                                                        : std::vector<std::int64_t>{};
   int index = 0;
   kit::StagedNodes nodes({"a", "b"}, folder, [&](const kit::Seat& seat, kit::Observation& seen) {
     pause(late[std::size_t(index)]);
     kit::Folder seen_by = folder;
     seen_by.answers_late_by(milliseconds(index == 0 ? in.integer("hesitate", 0) : 0));
-    meet_and_tell(seen_by, seat, in.integer("patience"), seen,
-                  seat.rank == in.integer("blank", -1));
+    meet_and_tell(seen_by, seat, in.integer("patience"), seen, seat.rank == in.integer("blank", -1),
+                  {more.begin(), more.end()});
     return 0;
   });
   for (; index < int(ranks.size()); ++index)
@@ -235,7 +237,8 @@ KIT_SCENARIO(meet_again) {
 
 // Task 4 alone. An earlier call with other hosts must not change the results.
 KIT_SCENARIO(place) {
-  const std::vector<std::string> hosts = words_of(in.text("hosts"));
+  std::vector<std::string> hosts = words_of(in.text("hosts"));
+  for (std::string& host : hosts) std::replace(host.begin(), host.end(), '_', ' ');
   std::vector<std::int64_t> places;
   (void)lab00::place_of({"other", "node1", "b", "a"}, 1);
   for (int rank = 0; rank < int(hosts.size()); ++rank) {

@@ -80,6 +80,20 @@ def whole_job(lab):
         public.whole(lab, counts)
     seen = lab.run("meet", world=4, ranks=[2, 0, 3, 1], late=[0, 20, 0, 40], patience=4000, blank=3)  # an empty card
     public.met(seen, {0: 2, 1: 0, 2: 3, 3: 1})
+    for more in ("\nrank 1 never came", "\n\n", " " * 9, "\0\t", "x" * 9000, "\ncard.0"):  # a card is any text
+        seen = lab.run("meet", world=3, ranks=[2, 0, 1], late=[0, 20, 0], patience=4000, more=list(more.encode()))
+        cards = "".join(seen[f"card.{i}"] + "\n--\n" for i in (1, 2, 0))
+        for i in range(3):
+            error = seen[f"error.{i}"]
+            expect.that(not error, f"cards of {len(more)} more characters, and meet throws: {error}", seen)
+            expect.that(seen[f"cards.{i}"] == cards, f"process {i} got cards that are not those given: they end with {more[:40]!r}",
+                        seen)
+    seen = lab.run("meet", world=1, ranks=[0], late=[0], patience=0)  # nobody is missing
+    expect.that(not seen["error.0"], f"the only rank of a job, which need not wait, has no patience: {seen['error.0']}", seen)
+    for hosts in ("a_b a a_b a", "_ a _ _", "a a_ a a_", "10 1 10 01"):  # any names
+        seen = lab.run("place", hosts=hosts)
+        expect.equal("the places on hosts with blanks in their names (here _)", list(seen["places"]),
+                     public.places_of(hosts.split()), seen)
     seen = lab.run("meet_again")
     for turn in (0, 1, 3):
         cards = [seen[f"card.{turn}.{(rank - turn) % 3}"] for rank in range(3)]

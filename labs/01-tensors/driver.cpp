@@ -16,20 +16,7 @@
 #include <sstream>
 #include <stdexcept>
 
-// Gives the driver access to the storages' costs and numbers.
-struct kit::Audit {
-  static auto& all() { return Storage::ledger().all; }
-  static void begin() {
-    auto& ledger = Storage::ledger();
-    ledger.allocated = ledger.reads = ledger.writes = 0;
-  }
-  static std::vector<std::int64_t> cost() {
-    const auto& ledger = Storage::ledger();
-    return {ledger.allocated, ledger.reads, ledger.writes};
-  }
-  static bool freed(const Storage& storage) { return storage.freed_; }
-  static std::vector<double>& numbers(Storage& storage) { return storage.numbers_; }
-};
+#include "labs/kit/audit.hpp"
 
 using kit::Audit;
 using lab01::Shape;
@@ -42,6 +29,7 @@ struct Step {
   std::string name;
   std::vector<std::size_t> operands;
   Shape numbers;
+  double value = 0;  // of fill_
   std::string label;
 };
 const char* volatile current = "";  // label of the current step, for crashes and the watchdog
@@ -58,6 +46,8 @@ std::vector<Step> steps_of(const std::string& program) {
     while (words >> word)
       if (word[0] == 't')
         step.operands.push_back(std::stoul(word.substr(1)));
+      else if (step.name == "fill_")
+        step.value = std::stod(word);
       else
         step.numbers.push_back(std::stoll(word));
     step.label = line.substr(std::min(hash + 2, line.size()));
@@ -86,8 +76,7 @@ Tensor filled(const Shape& sizes, std::size_t step) {
   Tensor t = Tensor::empty(sizes);
   kit::Storage& storage = t.storage();
   double number = 1000 * (double(step) + 1);
-  for (double& one : Audit::numbers(*Audit::all().at(std::size_t(storage.number()))))
-    one = number++;
+  for (double& one : Audit::numbers(storage.number())) one = number++;
   return t;
 }
 
@@ -128,7 +117,7 @@ void perform(const Step& step, const std::string& k, Results& results, kit::Obse
   } else if (step.name == "sum") {
     out.put("number." + k, operand(0).sum());
   } else if (step.name == "fill_") {
-    operand(0).fill_(double(step.numbers.at(0)));
+    operand(0).fill_(step.value);
   } else if (step.name == "copy_") {
     operand(0).copy_(operand(1));
   } else if (step.name == "add_") {
@@ -180,10 +169,10 @@ KIT_SCENARIO(program) {
     out.put("why." + k, why);
     out.put("cost." + k, Audit::cost());
     Shape live;  // storages that are not freed
-    for (const auto& storage : Audit::all())
-      if (!Audit::freed(*storage)) {
-        live.push_back(storage->number());
-        out.put("numbers." + k + "." + std::to_string(storage->number()), Audit::numbers(*storage));
+    for (std::int64_t number = 0; number < Audit::count(); ++number)
+      if (!Audit::freed(number)) {
+        live.push_back(number);
+        out.put("numbers." + k + "." + std::to_string(number), Audit::numbers(number));
       }
     out.put("live." + k, live);
     if (how == "misuse" || how == "threw") return;

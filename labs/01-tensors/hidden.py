@@ -164,6 +164,19 @@ def overlap(lab):
             p(name, row, p("slice", row, 0, 3, 4, 1))                   # one number everywhere
             p(name, p("slice", row, 0, 0, 99, 2), p("slice", row, 0, -2 * size, 99, 1))
             p.run()
+    for value in (-0.0, math.inf, -math.inf, math.nan):  # numbers move bit by bit
+        p = Program(lab)
+        m, other = p("empty", 2, 3), p("empty", 3, 2)
+        p("fill_", p("select", m, 1, 1), value)
+        p("copy_", other, p("transpose", m, 0, 1))
+        p("contiguous", p("transpose", m, 0, 1))
+        p("reshape", p("transpose", m, 0, 1), 6)
+        p("copy_", m, m)
+        p("add_", m, p("transpose", other, 0, 1))
+        p("fill_", m, 0.0)
+        p("add_", m, p("transpose", other, 0, 1))
+        p("copy_", p("select", other, 0, 0), p("select", other, 0, 1))
+        p.run()
 
 
 @lab_test

@@ -11,6 +11,7 @@ A step that must be refused is detected here as well. Steps have the names of th
 """
 import itertools
 import math
+import operator
 
 MOST = (1 << 63) - 1
 
@@ -167,5 +168,5 @@ STEPS = {
     "sum": lambda t: sum(t.numbers()),
     "fill_": lambda t, value: write(t, lambda old: [value] * len(old)),
     "copy_": lambda t, source: write(t, lambda old: expand(source, *t.sizes).numbers()),
-    "add_": lambda t, source: write(t, lambda old: map(sum, zip(old, expand(source, *t.sizes).numbers()))),
+    "add_": lambda t, source: write(t, lambda old: map(operator.add, old, expand(source, *t.sizes).numbers())),
 }

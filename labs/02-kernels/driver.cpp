@@ -4,7 +4,9 @@
 #include "labs/kit/driver.hpp"
 
 #include "kernels/vgpu/settings.hpp"
+#include "labs/kit/audit.hpp"
 
+using kit::Audit;
 using kit::DeviceArray;
 using kit::Stream;
 
@@ -39,32 +41,29 @@ KIT_SCENARIO(axpy) {
 KIT_SCENARIO(rows) {
   seed_emulator(in);
   const Stream stream;
-  const DeviceArray<float> x(stream, in.floats("x"));
+  const DeviceArray<float> x(stream, Audit::hide(0, in.floats("x")));
   const auto rows = in.integer("rows"), cols = in.integer("cols");
   const DeviceArray<float> largest(stream, std::size_t(rows)), sum(stream, std::size_t(rows));
-  const DeviceArray<unsigned long long> loads(stream, std::vector<unsigned long long>{0});
   kit::launch(lab02::row_reduce, blocks(in), threads(in), 0, stream.get(), rows, cols,
-              kit::Loads<float>(x.data(), loads.data()), largest.data(), sum.data());
+              Audit::open(0, x.data()), largest.data(), sum.data());
   out.put("largest", largest.host());
   out.put("sum", sum.host());
-  out.put("loads", std::int64_t(loads.host().front()));
+  out.put("loads", Audit::loads(0));
 }
 
 KIT_SCENARIO(matmul) {
   seed_emulator(in);
   const Stream stream;
   const auto m = in.integer("m"), n = in.integer("n"), k = in.integer("k");
-  const DeviceArray<float> a(stream, in.floats("a")), b(stream, in.floats("b"));
+  const DeviceArray<float> a(stream, Audit::hide(0, in.floats("a"))),
+      b(stream, Audit::hide(1, in.floats("b")));
   const DeviceArray<float> c(stream, std::size_t(m * n));
-  const DeviceArray<unsigned long long> loads(stream, std::vector<unsigned long long>{0, 0});
   const dim3 grid = lab02::matmul_grid(m, n);
   out.put("grid", std::vector<std::int64_t>{grid.x, grid.y, grid.z});
   kit::launch(lab02::matmul, grid, dim3(lab02::kTile, lab02::kTile), 0, stream.get(), m, n, k,
-              kit::Loads<float>(a.data(), loads.data()),
-              kit::Loads<float>(b.data(), loads.data() + 1), c.data());
+              Audit::open(0, a.data()), Audit::open(1, b.data()), c.data());
   out.put("c", c.host());
-  const auto counted = loads.host();
-  out.put("loads", std::vector<std::int64_t>{std::int64_t(counted[0]), std::int64_t(counted[1])});
+  out.put("loads", std::vector<std::int64_t>{Audit::loads(0), Audit::loads(1)});
 }
 
 // Calls sgd_width for all triples of the addresses, without dereferencing them.

@@ -7,6 +7,7 @@ from labs.course.lab import load_module
 from labs.course.testing import Crash, expect, floats, lab_test
 
 HIDDEN_SEED = 30418857
+ODD = (0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan)
 friendly = load_module(pathlib.Path(__file__).with_name("public.py"))
 
 
@@ -16,6 +17,12 @@ def axpy_grids(lab):
     for n, blocks, threads in [(0, 1, 32), (1, 1, 32), (1000, 1, 32), (1000, 3, 1), (257, 5, 64), (7, 9, 128),
                                (4099, 2, 1024), (70001, 33000, 2)]:
         friendly.axpy(lab, n, blocks, threads, offset=lab.random.randrange(4))
+
+    def odd(x, y):
+        pairs = [(p, q) for p in ODD for q in ODD]
+        x[:len(pairs)], y[:len(pairs)] = floats(p for p, _ in pairs), floats(q for _, q in pairs)
+    for a in (1.0, -2.0, 0.0, -0.0, math.inf):
+        friendly.axpy(lab, 70, 2, 16, odd, a)
 
 
 @lab_test
@@ -88,6 +95,14 @@ def sgd_misaligned(lab):
     for k, n in enumerate((0, 1, 2, 3, 4, 5, 6, 7, 9, 127, 258, 1024)):
         seen = friendly.sgd(lab, n, *((1, 1), (2, 32), (9, 64))[k % 3], rates=rates[k % 6])
         expect.equal("sgd_width of three aligned arrays", seen["width"], 4, seen)
+
+    def odd(g, p, v):
+        triples = [(a, b, c) for a in ODD for b in ODD for c in ODD]
+        for at, three in enumerate(triples):
+            g[at], p[at], v[at] = three
+    for offset in (0, 2):
+        friendly.sgd(lab, 350, 2, 32, rates[3], odd, offset_v=offset)
+        friendly.sgd(lab, 350, 2, 32, (0.5, 2.0, 0.25), odd, offset_v=offset)
     for offset in (0, 1):
         friendly.sgd(lab, 140003, 33000, 2, rates=rates[0], offset_p=offset)
     for name in ("g", "p", "v"):  # the kernel must stop; if it does not, it moves one float at a time

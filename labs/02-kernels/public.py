@@ -11,8 +11,9 @@ def numbers(lab, count, unit=0.25):
     return floats(unit * lab.random.randrange(-32, 33) for _ in range(count))
 
 
-def axpy(lab, n, blocks, threads, **how):
-    a, x, y = lab.random.randrange(-9, 10) / 4, numbers(lab, n), numbers(lab, n)
+def axpy(lab, n, blocks, threads, change=lambda x, y: None, a=None, **how):
+    a, x, y = lab.random.randrange(-9, 10) / 4 if a is None else a, numbers(lab, n), numbers(lab, n)
+    change(x, y)
     want = floats(a * xi + yi for xi, yi in zip(x, y))
     seen = lab.run("axpy", n=n, a=a, x=x, y=y, blocks=blocks, threads=threads, **how)
     expect.same_bits("y", seen["y"], want, seen)
@@ -42,10 +43,11 @@ def matmul(lab, m, n, k, change=lambda a, b: None):
     return seen
 
 
-def sgd(lab, n, blocks=2, threads=32, rates=(0.5, 2.0, 0.25), **offsets):
+def sgd(lab, n, blocks=2, threads=32, rates=(0.5, 2.0, 0.25), change=lambda g, p, v: None, **offsets):
     """Checks one step. The rates (lr, momentum, decay) must be powers of two or 0, so that the results are exact."""
     lr, momentum, decay = rates
     g, p, v = numbers(lab, n), numbers(lab, n), numbers(lab, n)
+    change(g, p, v)
     want_v = floats(momentum * vi + (gi + decay * pi) for gi, pi, vi in zip(g, p, v))
     want_p = floats(pi - lr * vi for pi, vi in zip(p, want_v))
     seen = lab.run("sgd", n=n, lr=lr, momentum=momentum, decay=decay, g=g, p=p, v=v, blocks=blocks, threads=threads,

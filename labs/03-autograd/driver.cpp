@@ -150,7 +150,10 @@ KIT_SCENARIO(program) {
       put_grads(out, "hook" + std::to_string(log.size() / 4), vars, leaves);
       log.insert(log.end(), {std::int64_t(running), std::int64_t(h), std::int64_t(i),
                              std::int64_t(leaf == vars[i])});
-      if (std::int64_t(h) == in.integer("throwing", -1)) throw std::range_error("a hook's own");
+      if (std::int64_t(h) == in.integer("throwing", -1)) {
+        if (in.integer("throws_int", 0) != 0) throw 3;  // not a std::exception
+        throw std::range_error("a hook's own");
+      }
     });
   }
   for (; running < roots.size(); ++running) {
@@ -167,6 +170,8 @@ KIT_SCENARIO(program) {
       } catch (const std::logic_error&) {
         kind = "logic_error";
       } catch (const std::range_error&) {
+        kind = "the hook's own";
+      } catch (int) {
         kind = "the hook's own";
       } catch (const std::exception&) {
         kind = "another exception";

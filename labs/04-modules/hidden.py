@@ -9,7 +9,7 @@ from labs.course.testing import expect, floats, lab_test
 HIDDEN_SEED = 55190467
 _public = load_sibling(__file__, "public")
 softmax_loss, follow, close = _public.softmax_loss, _public.follow, _public.close
-some, flat, train = _public.some, _public.flat, _public.train
+some, flat, train, optimize = _public.some, _public.flat, _public.train, _public.optimize
 
 
 @lab_test
@@ -76,6 +76,22 @@ def decay(lab):
            [some(lab.random, 5) for _ in range(4)], [0.5, 0.25, 0.25, 0.125])
     follow(lab, "sgd", {"lr": 0.0, "momentum": 0.9, "weight_decay": 0.5}, some(lab.random, 5), (5,),
            [some(lab.random, 5) for _ in range(3)], [0.0] * 3)
+    # A rate of 0 between others: the values stay, and what is remembered goes on. Options of 0, where others are not.
+    for kind, options in (("sgd", {"lr": 0.5}), ("sgd", {"lr": 0.5, "momentum": 0.75}),
+                          ("sgd", {"lr": 0.5, "momentum": 0.5, "dampening": 0.5, "weight_decay": 0.25}),
+                          ("adamw", {"lr": 0.5}), ("adamw", {"lr": 0.5, "beta1": 0.0}), ("adamw", {"lr": 0.5, "beta2": 0.0}),
+                          ("adamw", {"lr": 0.5, "eps": 0.0, "weight_decay": 0.5})):
+        for lrs in ([0.5, 0.0, 0.0, 0.25, 0.0, 0.5], [0.0, 0.5, 0.5, 0.0, 0.5, 0.5]):
+            follow(lab, kind, options, some(lab.random, 5), (2, 3), [some(lab.random, 5) for _ in lrs], lrs)
+    # Infinite gradients and those of -0: the state that goes on bit for bit has them, too.
+    grads = [[-0.0, 1.0, -0.0, math.inf, -1.0], [-0.0, -0.0, 1.0, 1.0, -math.inf], [-0.0, -0.0, -0.0, -1.0, 2.0]]
+    for kind, options in (("sgd", {"lr": 0.5, "momentum": 0.5}), ("adamw", {"lr": 0.5, "weight_decay": 0.0})):
+        values, lrs = [-0.0, -0.0, 0.0, 1.0, 2.0], [0.5] * 3
+        whole = optimize(lab, kind, options, values, (2, 3), grads, lrs)
+        for at in (1, 2):
+            seen = optimize(lab, kind, options, values, (2, 3), grads, lrs, resume_at=at)
+            expect.same_bits(f"the trajectory with a new optimizer before step {at + 1}", seen["trajectory"],
+                             whole["trajectory"], seen)
 
 
 @lab_test
@@ -85,3 +101,12 @@ def training(lab):
     for kind, options in (("sgd", {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}),
                           ("adamw", {"lr": 0.02, "eps": 1e-2, "weight_decay": 0.1})):
         train(lab, kind, options, 16, ([6, 6, 4] * 7)[:20])
+    # Infinities in a layer, and zeros that meet them: 0 times infinity is NaN.
+    inf = math.inf
+    for x, weight, dy in (([0.0, 1.0], [inf, 2.0], [1.0]), ([inf, -inf], [0.0, 1.0], [1.0]), ([1.0, 2.0], [inf, 1.0], [0.0]),
+                          ([inf, 1.0], [1.0, 1.0], [0.0]), ([1.0, 2.0], [3.0, 4.0], [-inf])):
+        seen = lab.run("linear", rows=1, out=1, repeats=1, weight=floats(weight), bias=floats([1]), x=floats(x),
+                       dy=floats(dy), **{"in": 2})
+        expect.same_bits("y", seen["y"], floats([1 + x[0] * weight[0] + x[1] * weight[1]]), seen)
+        expect.same_bits("the gradient of x", seen["dx"], floats(0 + dy[0] * w for w in weight), seen)
+        expect.same_bits("the gradient of the weight", seen["dweight"], floats(0 + dy[0] * v for v in x), seen)

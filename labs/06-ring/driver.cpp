@@ -68,7 +68,7 @@ void run_collective(const kit::Request& in, kit::Observation& out, Fill fill, Re
 
 KIT_SCENARIO(counted) {
   run_collective<Counted>(
-      in, out, [](int rank, std::size_t i) { return Counted::of(rank, i); },
+      in, out, [](int rank, std::size_t i) { return kit::counted(rank, i); },
       [&](int rank, std::span<Counted> work) { out.put(name_of("out", rank), runs_of(work)); });
 }
 

@@ -1,8 +1,9 @@
 """Hidden tests of lab 06: every world, awkward counts, hostile delays, budgets."""
 import math
+import re
 
 from labs.course.lab import load_sibling
-from labs.course.testing import WORLDS, Cheat, counts_for, expect, floats, lab_test
+from labs.course.testing import WORLDS, Cheat, Hang, counts_for, expect, floats, lab_test
 
 HIDDEN_SEED = 77206112
 public = load_sibling(__file__, "public")
@@ -71,6 +72,9 @@ def budget(lab):
                 expect.at_most(f"rank {rank} sends", seen["sent_bytes"][rank], 2 * (world - 1) * longest, "bytes", seen)
                 expect.at_most(f"rank {rank} sends", seen["messages"][rank], 2 * (world - 1), "messages", seen)
             expect.at_most("virtual time, one second a message", max(seen["finish"]), 4 * (world - 1), "s", seen)
+            least, sent = 2 * (world - 1) * size, sum(seen["sent_bytes"])
+            expect.that(sent >= least, f"all ranks together send {sent} bytes; without {least} over the link, not every rank "
+                        "can have every sum", seen)
 
 
 @lab_test
@@ -86,10 +90,20 @@ def bits_and_nans(lab):
         exact = floats(lab.random.randrange(-1000, 1000) for _ in range(world * period))
         exact[period * (world - 1) + 3] = math.nan
         exact[5] = math.inf
+        exact[7], exact[period + 8] = -math.inf, 3e38
         want = floats(sum(exact[r * period + i % period] for r in range(world)) for i in range(101))
         seen = lab.run("floats", world=world, count=101, period=period, table=exact)
         for rank in range(world):
             expect.same_bits(f"rank {rank}'s output", seen[f"out.{rank}"], want, seen)
+        # Sums of -0, whose sign may depend on where a sum begins, but not on the rank.
+        seen = lab.run("floats", world=world, count=2 * world + 1, period=1, table=floats([-0.0] * world))
+        for rank in range(world):
+            expect.same_bits(f"rank {rank}'s sum of -0 compared with rank 0's", seen[f"out.{rank}"], seen["out.0"], seen)
+            expect.that(not any(seen[f"out.{rank}"]), f"rank {rank}'s sum of -0 is {list(seen[f'out.{rank}'])}", seen)
+    each = floats([-0.0, 1e-45, -math.inf, 0.0, -1e-45, 5.0])  # chunk r is rank r's: all_gather adds nothing
+    seen = lab.run("floats", collective="all_gather", world=3, count=6, period=6, table=floats([*each] * 3))
+    for rank in range(3):
+        expect.same_bits(f"rank {rank}'s output of all_gather", seen[f"out.{rank}"], each, seen)
 
 
 @lab_test
@@ -128,3 +142,14 @@ def two_hundred_calls(lab):
     for world in (2, 3, 4):
         between_processes(lab, world, 67, calls=200, pauses=world != 4)
     expect_pieces(lab, [n % 256 + 1 for n in range(40)], old=1)
+    # Ranks that wait for each other: the report names who waits for whom. Rank 0 sends, or all receive.
+    for sends, verb in ((1, "send"), (0, "recv")):
+        report = ""
+        try:
+            lab.run("stuck", world=3, sends=sends)
+        except Hang as hang:
+            report = str(hang)
+        for rank, peer, word in ((0, 2, verb), (1, 0, "recv"), (2, 1, "recv")):
+            expect.that(re.search(rf"rank {rank}: stuck .*: {word}, rank {peer}: waits", report),
+                        f"rank {rank} waits for rank {peer} in a {word}, and the report of the hang does not say so: {report}")
+        expect.that("wait-for cycle: 0 -> 2 -> 1 -> 0" in report, f"ranks 0, 2 and 1 wait for each other: {report}")

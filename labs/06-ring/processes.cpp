@@ -126,6 +126,25 @@ KIT_SCENARIO(processes) {
       out);
 }
 
+// Three ranks that wait for each other: rank 0 sends 5,000 bytes to rank 2 or expects as many from
+// it, rank 1 expects some from rank 0, and rank 2 from rank 1.
+KIT_SCENARIO(stuck) {
+  kit::Processes processes(options_of(in));
+  const bool sends = in.integer("sends") != 0;
+  processes.run(
+      [&](kit::Member& self, kit::Observation&) {
+        lab06::SharedLink link(self);
+        kit::begin_operation("stuck");
+        std::vector<std::byte> message(5000);
+        const int before = (self.rank() + 2) % 3;
+        if (self.rank() == 0 && sends)
+          link.send(before, std::span<const std::byte>(message));
+        else
+          link.recv(before, std::span(message));
+      },
+      out);
+}
+
 // Sends messages of sizes[i] elements of one byte from rank 0 to the last rank and back.
 KIT_SCENARIO(messages) {
   const std::vector<std::int64_t> sizes = in.integers("sizes");

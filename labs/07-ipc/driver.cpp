@@ -131,7 +131,7 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
   std::int64_t all = 0;
   for (const std::int64_t count : plan.counts) all += count;
   std::vector<Counted> values(static_cast<std::size_t>(all));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = Counted::of(rank, i);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = kit::counted(rank, i);
   const kit::DeviceArray<Counted> input(stream, values), apart(stream, values.size());
   Counted* const output = plan.in_place ? input.data() : apart.data();
   // With in_turns, the ranks call one after the other, so an all_reduce that waits for a later rank

@@ -14,6 +14,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "labs/kit/heap/held.hpp"
+
 namespace {
 
 using kit::Buffer;
@@ -133,8 +135,9 @@ KIT_SCENARIO(pieces) {
   std::vector<lab08::Part> parts;
   for (std::size_t i = 0; i + 1 < numbers.size(); i += 2)
     parts.push_back({std::size_t(numbers[i]), std::size_t(numbers[i + 1])});
-  const Buffer batch =
+  Buffer batch =
       filled(devices, std::size_t(in.integer("rows")), std::size_t(in.integer("width")), 3);
+  if (in.has("x")) put_into(batch, in.floats("x"));
   const std::vector<Buffer> scattered = lab08::scatter(devices, batch, parts);
   std::vector<std::int64_t> places;
   for (const Buffer& piece : scattered) places.push_back(piece.device());
@@ -253,6 +256,8 @@ KIT_SCENARIO(train) {
     if (in.has("dy")) put_into(gradient, in.floats("dy"));
     devices.forget_traffic();
     devices.forget_most();
+    kit::heap_forget_most();
+    const std::int64_t before = kit::heap(), buffers = devices.held();
     try {
       model.expect(replicas, fail == "f" && step == 0);
       const Buffer y = parallel.forward(batch);
@@ -260,6 +265,7 @@ KIT_SCENARIO(train) {
       out.put("output_device", y.device());
       model.expect(replicas, fail == "b" && step == 0);
       const std::vector<Buffer> found = parallel.backward(gradient);
+      out.put("heap", kit::heap_most() - before + buffers);
       for (std::size_t p = 0; p < parameters.size(); ++p) {
         out.put("gradient." + std::to_string(p), found.at(p).numbers());
         for (std::size_t k = 0; k < parameters[p].numbers().size(); ++k)

@@ -1,5 +1,6 @@
 """Hidden tests of lab 08: several steps, failing replicas, the traffic of the root's links, the
 root's memory."""
+import math
 import pathlib
 
 from labs.course.lab import load_module
@@ -16,6 +17,17 @@ def steps(lab):
     """The optimizer writes to the root's parameters: every forward begins with new copies."""
     for devices, rows in ((2, 4), (3, 7), (4, 3)):
         train(lab, devices, rows, inputs=1, outputs=1, steps=2)
+    rows = [-0.0, math.inf, math.nan, -math.inf, 1e-45, 0.0, -1e-45]  # numbers travel bit by bit
+    seen = lab.run("pieces", devices=3, rows=7, width=1, parts=[0, 3, 3, 3, 6, 1], x=floats(rows))
+    expect.same_bits("the result of gather", seen["whole"], floats(rows), seen)
+    for at in range(4):
+        for dy in (math.inf, -math.inf, math.nan, 3e38):
+            grads = [1.0] * 4
+            grads[at] = dy
+            seen = lab.run("train", devices=4, rows=4, inputs=1, outputs=1, steps=1, replicas=4, x=floats([1.0] * 4),
+                           dy=floats(grads))
+            for p in range(2):
+                expect.same_bits(f"the gradient of parameter {p}", seen[f"gradient.{p}"], floats([sum(floats(grads))]), seen)
 
 
 @lab_test
@@ -71,6 +83,8 @@ def memory(lab):
         seen = train(lab, devices, rows, inputs, outputs)
         data = 4 * rows * (2 * inputs + 4 * outputs)
         expect.at_most("the root holds at most", seen["most"][0], 3 * size + data, "bytes", seen)
+        # The numbers of all buffers are on the heap, too. Gradients in a std::vector are on no device, but in the root's host.
+        expect.at_most("memory outside of all devices", seen["heap"] - sum(seen["most"]), 2 * size, "bytes", seen)
         for device in range(1, devices):
             expect.at_most(f"device {device} holds at most", seen["most"][device], 2 * size + data, "bytes", seen)
             expect.equal(f"bytes held on device {device} after the step", seen["held"][device], 0, seen)

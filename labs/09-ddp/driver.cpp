@@ -9,6 +9,7 @@
 //   m  no_sync, with a nested no_sync and then a backward inside
 //   u  like m, but the inner body throws
 //   t  like n, but the body throws; then gradients to none
+//   i  like t, but what it throws is an int
 //   o  momentum step
 //   c  count collectives and time from here on
 #include LAB09_DDP
@@ -16,7 +17,6 @@
 #include "labs/kit/driver.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <stdexcept>
 
 #include "labs/kit/cluster/cluster.hpp"
@@ -71,7 +71,7 @@ class Replica {
         gradient.push_back(made_up(step_, rank_, p, i, base()) + float(part) +
                            coupling() * value[i]);
       if (in_.integer("poisoned_rank", -1) == rank_ && !gradient.empty())
-        gradient.back() = std::numeric_limits<float>::quiet_NaN();
+        gradient.back() = float(in_.number("poison"));
       model_.arrive(parameters_[p], gradient, last);
     }
     model_.end_backward();
@@ -183,6 +183,14 @@ void perform(char deed, Replica& replica, Ddp& ddp, kit::Cluster& cluster, int r
         throw BatchIsBroken("a broken batch");
       });
     } catch (const BatchIsBroken&) {
+      replica.zero_grad();
+    }
+  if (deed == 'i') try {
+      ddp.no_sync([&] {
+        local();
+        throw rank;
+      });
+    } catch (int) {
       replica.zero_grad();
     }
   if (deed == 'o') replica.momentum_step();

@@ -21,13 +21,15 @@ def worlds(lab):
         for again in (0, 1):
             expect_buckets(train(lab, model, "cs", 40, again=again), model, 40)
         rank = lab.random.randrange(world)
-        seen = train(lab, model, "s", 40, check=False, poisoned_rank=rank)
-        for other in range(world):
-            at = -1
-            for p, n in enumerate(model.sizes):
-                at += n
-                expect.that(math.isnan(seen[f"grads.{other}"][at]),
-                            f"rank {rank} has a NaN at the end of layer{p}.weight's gradient; rank {other} must too", seen)
+        for poison in (math.nan, math.inf, -math.inf):
+            seen = train(lab, model, "s", 40, check=False, poisoned_rank=rank, poison=poison)
+            for other in range(world):
+                at = -1
+                for p, n in enumerate(model.sizes):
+                    at += n
+                    got = seen[f"grads.{other}"][at]
+                    expect.that(got == poison or math.isnan(poison) and math.isnan(got), f"rank {rank} has {poison} at the end "
+                                f"of layer{p}.weight's gradient; rank {other} must too, and has {got}", seen)
 
 
 @lab_test
@@ -101,6 +103,8 @@ def no_sync(lab):
         expect_buckets(train(lab, model, "ctszs", limit), model, limit, 2)
         expect_buckets(train(lab, model, "cszts", limit), model, limit, 2)
         expect_buckets(train(lab, model, "cus", limit), model, limit)
+        expect_buckets(train(lab, model, "ciszs", limit), model, limit, 2)  # what is thrown need not be a std::exception
+        expect_buckets(train(lab, model, "cszis", limit), model, limit, 2)
 
 
 def ready_times(model, limit, seconds):

@@ -63,12 +63,12 @@ class Model:
                         grads[p] = list(mean)
 
         for deed in script:
-            for _ in range({"s": 1, "n": 1, "m": 2, "u": 2, "t": 1}.get(deed, 0)):
+            for _ in range({"s": 1, "n": 1, "m": 2, "u": 2, "t": 1, "i": 1}.get(deed, 0)):
                 backward()
                 step += 1
             if deed == "s":
                 average()
-            if deed in "zt":
+            if deed in "zti":
                 local = [[None] * len(self.sizes) for _ in range(self.world)]
             if deed == "o":
                 for p, grad in enumerate(local[0]):

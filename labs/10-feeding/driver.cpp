@@ -66,6 +66,7 @@ class Shelf {
         batch_(in.integer("batch")),
         late_(in.integer("late", -1)),
         late_for_(in.integer("late_for", 0)),
+        awaited_(in.integer("awaited", -1)),
         together_(in.integer("together", 0)),
         slow_us_(in.integer("slow_us", 0)),
         seed_(std::uint64_t(in.integer("seed"))),
@@ -82,6 +83,11 @@ class Shelf {
     for (std::int64_t seen = most_ahead; seen < ahead;)
       if (most_ahead.compare_exchange_weak(seen, ahead)) break;
     if (number == late_) wait_for([&] { return ended >= late_for_; });
+    if (number == awaited_) {  // next() waits for this batch: time to fetch, and to fetch too much
+      wait_for([&] { return asked > number; });
+      std::this_thread::sleep_for(milliseconds(30));
+      begun_while_awaited = std::int64_t(begun);
+    }
     if (together_ > 0 && number < together_) wait_for([&] { return most_running >= together_; });
     if (slow_us_ > 0) {
       std::mt19937_64 random(seed_ + std::uint64_t(number));
@@ -102,7 +108,7 @@ class Shelf {
   }
 
   std::atomic<std::int64_t> begun = 0, ended = 0, asked = 0, running = 0, most_running = 0,
-                            most_ahead = 0, after_the_end = 0;
+                            most_ahead = 0, after_the_end = 0, begun_while_awaited = 0;
   std::atomic<bool> closed = false;
 
  private:
@@ -112,7 +118,7 @@ class Shelf {
     return at == order_.end() ? -1 : (at - order_.begin()) / batch_;
   }
   std::vector<std::int64_t> order_;
-  std::int64_t batch_, late_, late_for_, together_, slow_us_;
+  std::int64_t batch_, late_, late_for_, awaited_, together_, slow_us_;
   std::uint64_t seed_;
   std::vector<std::int64_t> throws_;
   bool throws_plain_;
@@ -252,6 +258,7 @@ KIT_SCENARIO(load) {
   out.put("begun", begun);
   out.put("most_running", std::int64_t(shelf.most_running));
   out.put("most_ahead", std::int64_t(shelf.most_ahead));
+  out.put("begun_while_awaited", std::int64_t(shelf.begun_while_awaited));
   out.put("still_running", std::int64_t(shelf.running));
   out.put("after_the_end", std::int64_t(shelf.after_the_end));
 }

@@ -129,6 +129,11 @@ def ahead(lab):
                      rest_after + most, seen)
         expect.at_most("begun and not given", seen["most_ahead"], most, "batches", seen)
         expect.equal("fetches at the same time", seen["most_running"], workers, seen)
+    for workers, most, awaited in [(2, 2, 0), (2, 3, 4), (3, 5, 0), (4, 4, 7)]:  # while next() waits, nothing is given yet
+        ids = lab.random.sample(range(1000), 60)
+        seen = lab.run("load", order=ids, batch=2, workers=workers, ahead=most, throws=[], awaited=awaited)
+        expect.equal("the samples that next() gave", list(seen["ids"]), ids, seen)
+        expect.equal(f"batches begun while next() waits for batch {awaited}", seen["begun_while_awaited"], awaited + most, seen)
 
 
 @lab_test

@@ -142,7 +142,7 @@ KIT_SCENARIO(faulty) {
   Pair pair(in);
   const std::string fault = in.text("fault");
   const bool once = in.integer("once", 0) != 0;
-  std::string first, second, third, polled;
+  std::string first, second, third, fourth, polled;
   pair.stays_to_the_end = fault != "gone";
   pair.run(
       [&](int rank, Endpoint& end) {
@@ -172,6 +172,11 @@ KIT_SCENARIO(faulty) {
           } catch (const std::runtime_error& told) {
             third = told.what();
           }
+        if (fault != "outside") try {  // and so does flush alone
+            end.flush();
+          } catch (const std::runtime_error& told) {
+            fourth = told.what();
+          }
       },
       [&](int rank, Address& theirs) {
         if (rank != 0) return;
@@ -186,6 +191,7 @@ KIT_SCENARIO(faulty) {
   out.put("first", first);
   out.put("second", second);
   out.put("third", third);
+  out.put("fourth", fourth);
   out.put("polled", polled);
   kit::verbs::observe(out);
 }

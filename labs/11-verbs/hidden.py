@@ -80,6 +80,7 @@ def faults(lab):
                 expect.that(seen[which], f"puts and flush, the {which} time: no exception, although nothing arrived",
                             seen)
             expect.that(seen["third"], "a put after requests have failed: no exception", seen)
+            expect.that(seen["fourth"], "a flush after requests have failed, without a put: no exception", seen)
             expect.that(words in seen["first"],
                         f"the exception says {seen['first']!r}; the first failure is {words!r}", seen)
             if words == "remote access error":  # in this case, the device flushes the requests at both ends

@@ -207,7 +207,7 @@ KIT_SCENARIO(ring) {
     int turns = 0;
     try {
       for (std::int64_t call = 0; call < calls; ++call) {
-        for (std::size_t i = 0; i < count; ++i) work[i] = Counted::of(rank, i);
+        for (std::size_t i = 0; i < count; ++i) work[i] = kit::counted(rank, i);
         const auto idle = [&] {
           if (rank == dies && ++turns == 3) throw std::logic_error("dies");
           net.look(rank);
@@ -303,7 +303,7 @@ KIT_SCENARIO(hierarchy) {
     lab12::hierarchical_all_reduce<Ring, Counted>(here, there, std::span(earlier));
     inside[std::size_t(rank)] = across[std::size_t(rank)] = 0;
     std::vector<Counted> work(count);
-    for (std::size_t i = 0; i < count; ++i) work[i] = Counted::of(rank, i);
+    for (std::size_t i = 0; i < count; ++i) work[i] = kit::counted(rank, i);
     lab12::hierarchical_all_reduce<Ring, Counted>(here, there, std::span(work));
     out.put(name_of("out", rank), kit::runs_of(work));
   });

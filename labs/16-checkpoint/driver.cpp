@@ -294,7 +294,8 @@ KIT_SCENARIO(history) {
 
 // Phases of a training run. Each phase is a new program with its own number of ranks. It resumes,
 // trains, saves after `saves` of its steps (-1: never), and is killed after `steps`. fresh: the
-// phase starts with an empty disk.
+// phase starts with an empty disk. begins: epoch, used and step at which the first phase begins,
+// with these numbers as parameters.
 KIT_SCENARIO(train) {
   const auto worlds = in.integers("worlds"), steps = in.integers("steps"),
              saves = in.integers("saves");
@@ -324,6 +325,16 @@ KIT_SCENARIO(train) {
         } catch (const std::runtime_error& e) {
           error = std::string("resume: ") + e.what();
         }
+      if (phase == 0 && in.has("begins")) {  // as if it had trained for long
+        const std::vector<std::int64_t> begins = in.integers("begins");
+        training.begin_epoch(begins[0]);
+        training.used = begins[1];
+        training.step = begins[2];
+        if (in.has("numbers")) {
+          training.parameters = training.momentum = in.floats("numbers");
+          training.average_loss = training.parameters[0];
+        }
+      }
       out.put("resumed" + of, resumed);
       out.put("untouched" + of, hash_of(training) == fresh && training.carried == carried);
       out.put("first" + of, training.step);

@@ -1,6 +1,6 @@
 """Hidden tests of lab 16: every crash point, every byte, full disks, changing numbers of ranks."""
 from labs.course.lab import load_sibling
-from labs.course.testing import expect, lab_test
+from labs.course.testing import expect, floats, lab_test
 
 HIDDEN_SEED = 51870233
 public = load_sibling(__file__, "public")
@@ -109,6 +109,15 @@ def bit_for_bit(lab):
     for world, samples in [(1, 10), (2, 7), (3, 3), (4, 10), (5, 2), (5, 11)]:
         for stop_at in lab.random.sample(range(9), 3):
             public.same_as_undisturbed(lab, world, stop_at, 10, samples)
+    far = [2 ** 24 + 1, 2 ** 31 + 1, 2 ** 32 + 1, 2 ** 40 + 3, 2 ** 53 + 1]  # what is not a float, int, double
+    nan, inf = float("nan"), float("inf")
+    numbers = floats([-0.0, nan, inf, -inf, 1e-45, 3.4e38])
+    for begins in [*([n, 0, 0] for n in far), *([0, n, 0] for n in far), *([0, 0, n] for n in far), [5, 2 ** 24 + 1, 7]]:
+        for more in ({}, {"numbers": numbers}):
+            seen = public.trained(lab, [2, 2], [0, 0], [0, -1], begins=begins, **more)
+            for rank in range(2):
+                expect.equal(f"rank {rank}'s whole state, saved and resumed in epoch {begins[0]}, {begins[1]} samples used, step "
+                             f"{begins[2]}", seen[f"state.1.{rank}"], seen[f"state.0.{rank}"], seen)
 
 
 @lab_test

@@ -169,6 +169,22 @@ def optimizer_worlds(lab):
         public.trains(lab, 3, [5, 2], steps=4, **options)
     for sizes, frozen in (([], []), ([0], [0]), ([3, 2], [1, 1]), ([0, 1, 0], [0, 0, 1])):
         public.trains(lab, 3, sizes, frozen, steps=2, limit=1.0)
+    # A rate of 0: the values stay, and m and v do not. Other options of 0, and gradients of 0 between others.
+    for options in ({"lr": 0.0}, {"lr": 0.0, "weight_decay": 0.5}, {"lr": 0.5, "eps": 0.0}, {"lr": 0.5, "beta2": 0.0}):
+        run = Sharded(2, Adam([3, 2], [0, 0], [1.0, -2.0, 3.0, -4.0, 5.0], **options))
+        for row in ([1.0, 2.0, -3.0, 4.0, 5.0], [2.0, -1.0, 1.0, 3.0, 1.0], [1.0, 2.0, 3.0, 1.0, 2.0]):
+            run.gradients([row, row])
+            run.reduce()
+            run.step()
+            run.save()
+        run.check(lab)
+    run = Sharded(2, Adam([3, 2], [0, 0], [1.0, -2.0, 3.0, -4.0, 5.0], lr=0.5))
+    for row in ([1.0, 2.0, -3.0, 4.0, 5.0], [0.0] * 5, [1.0, 0.0, 0.0, 1.0, 2.0]):
+        run.gradients([row, row])
+        run.reduce()
+        run.step()
+        run.save()
+    run.check(lab)
     # The order of the sum, and numbers beyond 2^24, 2^31 and 2^40.
     run = Sharded(3, Adam([4], [0], [1.0, 2.0 ** 24, 2.0 ** 31, -2.0 ** 40], lr=0.25))
     run.gradients([[3e8, 1.0, 2.0 ** 40, 3e38], [3.0, 3.0, 3.0, 3e38], [-3e8, 5.0, -2.0 ** 40, 3e38]])

@@ -1,31 +1,13 @@
 // Runs the student's sharded optimizer on the kit's fabric.
 #include LAB17_ZERO
 
-#include <cstdlib>
 #include <cstring>
-#include <malloc.h>
 #include <memory>
-#include <new>
 
 #include "labs/17-beyond/on_ranks.hpp"
+#include "labs/kit/heap/held.hpp"
 
 using namespace on_ranks;
-
-// Bytes that a rank's thread has allocated and not freed.
-namespace {
-thread_local std::int64_t held = 0;
-}
-void* operator new(std::size_t size) {
-  void* const p = std::malloc(size == 0 ? 1 : size);
-  if (p == nullptr) throw std::bad_alloc();
-  held += std::int64_t(malloc_usable_size(p));
-  return p;
-}
-void operator delete(void* p) noexcept {
-  if (p != nullptr) held -= std::int64_t(malloc_usable_size(p));
-  std::free(p);
-}
-void operator delete(void* p, std::size_t) noexcept { operator delete(p); }
 
 KIT_SCENARIO(shards) {
   std::vector<std::int64_t> firsts, lengths;
@@ -154,14 +136,14 @@ KIT_SCENARIO(memory) {
       at += length;
     }
     std::vector<std::int64_t> bytes;
-    const std::int64_t before = held;
+    const std::int64_t before = kit::heap_of_thread();
     auto optimizer = std::make_unique<lab17::ShardedAdamW>(group, parameters, lab17::AdamW{});
-    bytes.push_back(held - before);
+    bytes.push_back(kit::heap_of_thread() - before);
     for (int step = 0; step < 3; ++step) {
       optimizer->reduce_gradients();
       if (step == 1) (void)optimizer->clip(1.0);
       optimizer->step();
-      bytes.push_back(held - before);
+      bytes.push_back(kit::heap_of_thread() - before);
     }
     optimizer.reset();
     out.put(of_rank("bytes", group.rank()), bytes);

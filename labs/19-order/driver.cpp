@@ -197,7 +197,8 @@ Program letters(const Numbers& n) {
                                                                                   }}}};
 }
 
-Number message(Count m) { return Number(10 * m + 7); }
+// No int and no double holds it.
+Number message(Count m) { return (Number{1} << 61) + Number(10 * m + 7); }
 
 // 0: n[2] messages one way. 1: messages back and forth. 2: one thread fills all slots and empties
 // them, twice, without waiting.
@@ -357,16 +358,19 @@ Program bells(const Numbers& n) {
 Program records(const Numbers& n) {
   const Number writes = n[1], reads = n[2], readers = n[3];
   const auto s = std::make_shared<Record>();
-  const auto write = [=](Number w) { s->write(w * 11, -w); };
+  // No int and no double holds the numbers of a write.
+  constexpr Number a = (Number{1} << 55) + 11, b = -(Number{1} << 54) - 1;
+  const auto write = [=](Number w) { s->write(w * a, w * b); };
   const auto read = [=](Number least, Number most, bool must) {
     const auto both = s->try_read();
     if (!both) {
       require(!must, "try_read() returns nothing, although no thread writes");
       return least;
     }
-    const Number w = -both->second;
-    require(both->first == w * 11, "a is " + std::to_string(both->first) + " and b is " +
-                                       std::to_string(both->second) + ": not from the same write");
+    const Number w = both->second / b;
+    require(both->first == w * a && both->second == w * b,
+            "a is " + std::to_string(both->first) + " and b is " + std::to_string(both->second) +
+                ": not from the same write");
     require(w >= least && w <= most,
             "write " + std::to_string(w) + " is read after write " + std::to_string(least));
     return w;

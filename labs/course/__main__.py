@@ -15,6 +15,7 @@ import getpass
 import importlib
 import os
 import pathlib
+import shlex
 import sys
 
 sys.dont_write_bytecode = True
@@ -26,6 +27,7 @@ if sys.version_info < (3, 11):  # Ubuntu 22.04: the imports below would fail wit
 
 from labs.course import commands, mine, sandbox  # noqa: E402
 from labs.course.lab import select  # noqa: E402
+from labs.course.reading import printable, printable_lines  # noqa: E402
 from labs.course.verdicts import AuthorError  # noqa: E402
 
 STUDENT = ["lab", "check", "hint", "grade", "watch", "reset", "progress", "mine"]
@@ -79,12 +81,13 @@ def trouble(error):
     """Returns one line about a system error, with a remedy if a folder belongs to another user."""
     if error.filename is None:
         return f"labs: {error.strerror or error}"
-    text = f"labs: '{error.filename}': {error.strerror}"
+    text = f"labs: '{printable(os.fsdecode(error.filename))}': {error.strerror}"
     path = pathlib.Path(os.fsdecode(error.filename)).absolute()
     while isinstance(error, PermissionError) and path != path.parent:
         try:
             if path.stat().st_uid != os.geteuid():
-                return f"{text}; '{path}' belongs to {path.owner()}: sudo chown -R {getpass.getuser()} '{path}'"
+                return (f"{text}; '{printable(path)}' belongs to {path.owner()}: "
+                        f"sudo chown -R {getpass.getuser()} {printable(shlex.quote(str(path)))}")
             break
         except (OSError, KeyError):  # not created yet, inaccessible, or owned by a user without a name
             path = path.parent
@@ -106,14 +109,20 @@ def main():
     parser.add_argument("--mutant", action="append", help="mutate: only mutants whose id begins with this (repeatable)")
     parser.add_argument("--most", type=int, help="mutate: number of mutants to try per lab")
     parser.add_argument("--quick", action="store_true", help="grade-the-grader: without most mutants and cheats")
-    return 0 if run(parser.parse_args()) else 1
+    args = parser.parse_args()
+    for name, value in vars(args).items():  # argparse takes a value -- for a separator, and returns []
+        if value == [] or isinstance(value, list) and [] in value:
+            raise AuthorError(f"--{name}=--: -- is no value; a file of that name is ./--")
+    return 0 if run(args) else 1
 
 
 if __name__ == "__main__":
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")
     try:
         sys.exit(main())
     except AuthorError as error:
-        print(error, file=sys.stderr)
+        print(printable_lines(error), file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

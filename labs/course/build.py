@@ -19,6 +19,7 @@ import threading
 
 from labs.course import apart, forbidden, sandbox
 from labs.course.lab import BUILD, PATIENCE, ROOT, select
+from labs.course.reading import read_files
 from labs.course.split import texts
 from labs.course.verdicts import AuthorError, Cheat, Crash
 
@@ -167,7 +168,7 @@ def swapped_in(lab):
         if not reference and not all(p.exists() for p in own.values()):
             raise AuthorError(f"lab {lab.number} builds on your lab {number}, which is not in {earlier.work}: make lab "
                               f"N={number}" + f", or LAB{number}=ref for the course's" * earlier.has_solution)
-        chosen = texts(earlier, True) if reference else {f: p.read_text() for f, p in own.items()}
+        chosen = texts(earlier, True) if reference else read_files(earlier.work, earlier.files)
         found.append((earlier, chosen))
     return found
 
@@ -333,7 +334,8 @@ class Unit:
         finally:
             (new / "all.ii").unlink(missing_ok=True)
         (new / "clean.hpp").write_text(text.clean)
-        return None, forbidden.look_at_text(self.lab, text)
+        cheat = forbidden.look_at_text(self.lab, text)
+        return None if cheat else forbidden.refuse_text(text), cheat
 
     @property
     def object(self):

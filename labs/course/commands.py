@@ -1,24 +1,26 @@
 """The commands of a student: lab, check, hint, grade, watch, reset, progress."""
 import json
-import pathlib
 import re
+import sys
 import shutil
 import time
 
 from labs.course import manifest, reports, sandbox, terminal
-from labs.course.grading import grade, untouched
+from labs.course.grading import grade, refuse, untouched
 from labs.course.lab import WORK, all_labs
+from labs.course.reading import printable, read_files
 from labs.course.split import texts
-from labs.course.verdicts import FINE, AuthorError
+from labs.course.verdicts import FINE, AuthorError, Refused
 
 
 def submission(lab, folder=None):
-    """Returns the student's files. Raises AuthorError naming a missing one."""
-    where = pathlib.Path(folder) if folder else lab.work
-    missing = [f for f in lab.files if not (where / f).exists()]
+    """Returns the student's files. Raises AuthorError or Refused naming a file that is not there or not read."""
+    if folder is not None:
+        return read_files(folder, lab.files, foreign=True)
+    missing = [f for f in lab.files if not (lab.work / f).exists()]
     if missing:
-        raise AuthorError(f"{where / missing[0]} does not exist yet. Begin with: make lab N={lab.number}")
-    return {f: (where / f).read_text(errors="replace") for f in lab.files}
+        raise AuthorError(f"{printable(lab.work / missing[0])} does not exist yet. Begin with: make lab N={lab.number}")
+    return read_files(lab.work, lab.files)
 
 
 def start(lab):
@@ -57,13 +59,19 @@ def check(lab, only=None, seed=None):
 
 def full_grade(lab, submission_folder=None, only=None, seed=None, reports_folder=None, unsafe=False):
     """Runs every test that is present. A cheat, or a handout with edited tests, scores zero."""
-    sandbox.require(unsafe)
-    report = grade(lab, submission(lab, submission_folder), only=only, seed=seed)
-    report.sandbox = sandbox.here().describe()
-    report.cheat = report.cheat or manifest.require_whole() or ""
-    terminal.show(report, grading=True, command="grade")
+    try:
+        files = submission(lab, submission_folder)
+    except Refused as refused:
+        report = refuse(lab, refused, only)
+        print(f"refused: {refused}: 0 points", file=sys.stderr)
+    else:
+        sandbox.require(unsafe)
+        report = grade(lab, files, only=only, seed=seed)
+        report.sandbox = sandbox.here().describe()
+        report.cheat = report.cheat or manifest.require_whole() or ""
+        terminal.show(report, grading=True, command="grade")
     if reports_folder:
-        print("written: " + ", ".join(map(str, reports.write(report, reports_folder))))
+        print("written: " + ", ".join(map(printable, reports.write(report, reports_folder))))
     return not report.cheat and all(r.status in FINE for r in report.results)
 
 
@@ -71,7 +79,7 @@ def watch(lab, seed=None):
     """Checks at every save."""
     seen = None
     while True:
-        now = {f: (lab.work / f).stat().st_mtime_ns for f in lab.files if (lab.work / f).exists()}
+        now = {f: (lab.work / f).lstat().st_mtime_ns for f in lab.files if (lab.work / f).exists()}
         if now != seen:
             seen = now
             print(f"\n--- {time.strftime('%H:%M:%S')} lab {lab.number}")

@@ -44,9 +44,13 @@ ATTRIBUTES = set("""aligned always_inline artificial cold const deprecated fallt
 PRAGMAS = re.compile(r"once|(GCC )?unroll\b.*|nounroll|GCC ivdep|(GCC|clang) diagnostic .*|clang loop .*|STDC .*"
                      r"|GCC (push|pop)_options|omp\b.*|message.*")
 # Headers of the kit that belong to the judge.
-JUDGES = re.compile(r"labs/kit/(channel|driver|outcome|board|guarded|(fabric|cluster)/\w+_state"
+JUDGES = re.compile(r"labs/kit/(channel|driver|outcome|board|guarded|audit|heap/\w+|(fabric|cluster)/\w+_state"
                     r"|nodes/(staged|whereabouts)|verbs/\w+|explorer/\w+)\.hpp")
 COURSES = ("kit", "ringsmith", "explorer")  # namespaces
+# Names of the namespace kit that only drivers use. With them a text could answer for the driver, or make the results
+# that the driver looks for.
+DRIVERS = set("""Audit Cluster Counted Fabric Guarded On Processes Registered cluster_options counted
+    describe_hangs_with fabric_options runs_of""".split())
 # Files that a submission includes only to look for answers.
 COURSE = re.compile(r"[/.].*|(labs(?!/kit/)|lessons|slides|tests|runtime|kernels|work|build)/.*|.*\.\./.*"
                     r"|.*\.(py|toml|txt|json)")
@@ -149,6 +153,47 @@ def _specialized(words, at):
     return False
 
 
+def _defines(words, at):
+    """True if the class, struct, ... at `at` defines a class in one of the course's namespaces."""
+    name = at + 2 if words[at + 1:at + 2] == ["::"] else at + 1
+    if words[name:name + 1] == [] or words[name] not in COURSES or words[name + 1:name + 2] != ["::"]:
+        return False
+    end = next((word for word in words[name + 2:] if word in "{;(,>="), "")
+    return end == "{"
+
+
+def _names_a_member(words, at):
+    """True if the declaration that begins with the word template at `at` has &A::B among its template arguments: in a
+    specialization, the compiler does not ask whether B is private."""
+    for i in range(at + 1, len(words) - 2):
+        if words[i] in "{;":
+            return False
+        operand = words[i - 1] == "return" or not re.match(r"[\w)\]>&*]", words[i - 1])
+        if words[i] == "&" and operand and "::" in words[i + 1:i + 3]:
+            return True
+    return False
+
+
+def refuse_text(text):
+    """Returns a message about a construct that reaches what belongs to the driver, else None. It need not be meant so,
+    so it is no cheat."""
+    words = ["", "", "", "", *text.words, ""]
+    for i, word in enumerate(words):
+        if word == "template" and words[i + 1] != "<" and words[i - 1] not in (".", "->", "::"):
+            return ("instantiates a template explicitly (template ...;), which may name private members: leave it out, "
+                    "the compiler instantiates what is used")
+        if word == "template" and _names_a_member(words, i):
+            return "has the address of a member (&A::B) among template arguments of a declaration"
+        if word not in COURSES:
+            continue
+        before = i - 1 if words[i - 1] == "::" else i
+        if words[before - 1] == "=" and words[before - 3] == "namespace":
+            return f"gives the namespace {word} another name: write {word}:: instead"
+        if words[i + 1:i + 2] == ["::"] and words[i + 2:i + 3] and words[i + 2] in DRIVERS:
+            return f"uses {word}::{words[i + 2]}, which belongs to the judge's driver"
+    return None
+
+
 def look_at_text(lab, text):
     """Checks an apart.Text. Returns a message about a construct that no submission may use, else
     None."""
@@ -165,6 +210,8 @@ def look_at_text(lab, text):
             return f"names a symbol by its mangled name, {word}"
         if word in COURSES and "namespace" in (words[i - 1], words[i - 2] if words[i - 1] == "::" else ""):
             return f"opens the namespace {word}, which is the course's"
+        if word in ("class", "struct", "union", "enum") and _defines(words, i):
+            return "defines a class of the kit"
         if word == "template" and words[i + 1:i + 3] == ["<", ">"] and _specialized(words, i):
             return "specializes a template of the kit"
     for name in _attributes(words):
@@ -196,6 +243,29 @@ def _outside(lab, dependencies, folder):
     return None
 
 
+WRITABLE = re.compile(r"\.(data|bss|tdata|tbss)(?!\.rel\.ro)")
+
+
+def _static(lab, unit):
+    """The first static variable of the students' files, or None. Const ones that the compiler has initialized are none.
+    The drivers' and the kit's are known by the words of their names."""
+    found = []
+    for line in subprocess.run(["objdump", "-t", str(unit.object)], capture_output=True, text=True, check=True
+                               ).stdout.splitlines():
+        *_, section, size, name = ["", "", "", *line.split()]  # after the address and flags
+        if WRITABLE.match(section) and int(size, 16) > 0 and not name.startswith((".", "_ZGV", "DW.")):
+            found.append(name)
+    readable = subprocess.run(["c++filt"], input="\n".join(found), capture_output=True, text=True).stdout.splitlines()
+    drivers = tuple(lab.folder / d for d in lab.build.get("drivers", ["driver.cpp"]))
+    known = {"std", "__ioinit", "__tls_guard", "anonymous", "namespace"} | _kit_words(drivers)
+    for name in readable:
+        own = re.search(r"\blab\d\d::", name)
+        words = re.findall(r"[A-Za-z_]\w*", name)
+        if own or not all(word in known or word.startswith("registered_") for word in words):
+            return name
+    return None
+
+
 def look(lab, unit, libraries):
     """Checks a compiled submission. Returns None, or (message, whether it is a cheat)."""
     outside = _outside(lab, unit.folder / "needs.d", unit.folder)
@@ -222,4 +292,7 @@ def look(lab, unit, libraries):
     if unknown:
         return (f"it asks for {_readable(unknown)}, which is not among what a lab may use "
                 "(labs/course/symbols.txt)"), False
+    static = None if lab.build.get("statics", True) else _static(lab, unit)
+    if static:
+        return f"it has the static variable {static}; this lab forbids them (its README.md, Rules)", False
     return None

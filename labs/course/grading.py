@@ -7,6 +7,7 @@ import struct
 import time
 
 from labs.course.build import Broken, build
+from labs.course.reading import printable
 from labs.course.testing import Bench
 from labs.course.verdicts import AuthorError, Cheat, NotAttempted, Verdict
 
@@ -89,15 +90,32 @@ def _give_up(lab, result, swapped):
     return result
 
 
-def grade(lab, files, only=None, public_only=False, seed=None, swapped=None):
-    """Grades {file name: text}. only: names of tests; seed None: the course's seed."""
-    begun = time.monotonic()
+def _chosen(lab, only):
+    """The lab's tests, or those of them named in `only`."""
     there = lab.tests()
     unknown = sorted(set(only or []) - {name for name, _, _ in there})
     if unknown:
-        raise AuthorError(f"{lab.slug}: no test is called {' or '.join(unknown)}; there are: "
+        raise AuthorError(f"{lab.slug}: no test is called {' or '.join(map(printable, unknown))}; there are: "
                           + (", ".join(name for name, _, _ in there) or "none"))
-    tests = [t for t in there if (not only or t[0] in only) and not (public_only and t[2])]
+    return [t for t in there if not only or t[0] in only]
+
+
+def _all(lab, tests, verdict, seed=None):
+    """Results of tests that all end with the same verdict, before the first runs."""
+    return [Result(n, " ".join((f.__doc__ or n).split()), h, lab.points.get(n, 0), verdict.status, str(verdict),
+                   seed=_seed(lab, (n, f, h), seed))
+            for n, f, h in tests]
+
+
+def refuse(lab, verdict, only=None):
+    """The report of a submission whose files were not read."""
+    return Report(lab, _all(lab, [t for t in lab.tests() if not only or t[0] in only], verdict))
+
+
+def grade(lab, files, only=None, public_only=False, seed=None, swapped=None):
+    """Grades {file name: text}. only: names of tests; seed None: the course's seed."""
+    begun = time.monotonic()
+    tests = [t for t in _chosen(lab, only) if not (public_only and t[2])]
     if not tests:
         raise AuthorError(f"{lab.slug}: no test to run, so nothing passes")
     report = Report(lab, [], swapped=[f"{n}" for n in lab.build.get("uses", []) if os.environ.get(f"LAB{n}") == "ref"])
@@ -108,9 +126,7 @@ def grade(lab, files, only=None, public_only=False, seed=None, swapped=None):
             report.results = [_give_up(lab, r, report.swapped if swapped is None else [])
                               for r in pool.map(lambda t: _one(lab, driver, t, seed), tests)]
     except (Broken, Cheat) as verdict:
-        report.results = [Result(n, " ".join((f.__doc__ or n).split()), h, lab.points.get(n, 0), verdict.status,
-                                 str(verdict), seed=_seed(lab, (n, f, h), seed))
-                          for n, f, h in tests]
+        report.results = _all(lab, tests, verdict, seed)
     report.cheat = next((r.message for r in report.results if r.status == Cheat.status), "")
     report.seconds = time.monotonic() - begun
     return report

@@ -19,9 +19,10 @@ from labs.course.split import MARK, texts
 from labs.course.verdicts import AuthorError
 
 COURSE = ["__init__", "__main__", "apart", "build", "commands", "expect", "forbidden", "grading", "lab", "manifest", "mine",
-          "overlap", "record", "reports", "runner", "sandbox", "split", "terminal", "testing", "verdicts"]
+          "overlap", "reading", "record", "reports", "runner", "sandbox", "split", "terminal", "testing", "verdicts"]
 MAKEFILE = """# The labs of the course. `make` prints the commands.
 .DEFAULT_GOAL := help
+include labs/course/words.mk
 help: ## this list
 \t@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \\1|\\2/' | \\
 \t  awk -F'|' '{printf "%-17s %s\\n", $$1, $$2}'
@@ -84,7 +85,7 @@ def contents(labs):
         found[f"labs/kit/{path.name}"] = path.read_text()
     for stem in COURSE:
         found[f"labs/course/{stem}.py"] = (ROOT / f"labs/course/{stem}.py").read_text()
-    for name in ("confine.cpp", "symbols.txt"):
+    for name in ("confine.cpp", "symbols.txt", "words.mk"):
         found[f"labs/course/{name}"] = (ROOT / f"labs/course/{name}").read_text()
     found["labs/course/labs.mk"] = (ROOT / "labs/course/labs.mk").read_text().split("# For instructors")[0]
     found["Makefile"] = MAKEFILE

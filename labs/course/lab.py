@@ -5,6 +5,7 @@ import pathlib
 import re
 import tomllib
 
+from labs.course.reading import printable
 from labs.course.verdicts import AuthorError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -98,7 +99,7 @@ def select(wanted):
     key = wanted.zfill(2) if wanted.isdigit() else wanted
     chosen = [lab for lab in labs if key in (lab.number, lab.slug)]
     if not chosen:
-        raise AuthorError(f"there is no lab {wanted}; the labs are: {', '.join(lab.slug for lab in labs)}")
+        raise AuthorError(f"there is no lab {printable(wanted)}; the labs are: {', '.join(lab.slug for lab in labs)}")
     return chosen
 
 

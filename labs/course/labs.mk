@@ -1,6 +1,9 @@
 # The course's targets, included by the Makefiles of the repository and of a handout.
 COURSE := PYTHONDONTWRITEBYTECODE=1 python3 -m labs.course
-LAB_OPTIONS = $(if $(N),--lab $(N)) $(if $(SEED),--seed $(SEED)) $(if $(TEST),--test $(TEST)) $(if $(UNSAFE),--unsafe)
+# words.mk has put the words of the command line into the environment, so the shell does not run them.
+# $(call given,--lab,N): the option with N's value, unless that is empty.
+given = $${$(2):+"$(1)=$$$(2)"}
+LAB_OPTIONS := $(call given,--lab,N) $(call given,--seed,SEED) $(call given,--test,TEST) $${UNSAFE:+--unsafe}
 .PHONY: lab check hint grade watch reset progress mine
 
 lab: ## copy a lab's skeleton to work/: N=06 (never overwrites)
@@ -13,7 +16,7 @@ hint: ## print the next hint of a lab; hints ask before they tell
 	@$(COURSE) hint $(LAB_OPTIONS)
 
 grade: ## run all tests of a lab, with points (REPORTS=folder: files)
-	@$(COURSE) grade $(LAB_OPTIONS) $(if $(SUBMISSION),--submission $(SUBMISSION)) $(if $(REPORTS),--reports $(REPORTS))
+	@$(COURSE) grade $(LAB_OPTIONS) $(call given,--submission,SUBMISSION) $(call given,--reports,REPORTS)
 
 watch: ## repeat make check whenever you save
 	@$(COURSE) watch $(LAB_OPTIONS)
@@ -39,8 +42,8 @@ grade-the-grader: ## test each lab's skeleton, solution, mutants, cheats; prints
 	@$(COURSE) grade-the-grader $(LAB_OPTIONS)
 
 soak: ## run a lab's tests on its solution, 200 times under load (N=06 ROUNDS=200)
-	@$(COURSE) soak $(LAB_OPTIONS) --rounds $(or $(ROUNDS),200)
+	@$(COURSE) soak $(LAB_OPTIONS) $(call given,--rounds,ROUNDS)
 
 mutate: ## generate wrong solutions of a lab: which test rejects each? (N=06; MUTANT=id: one)
 	@.ci/deps python3-clang-14
-	@$(subst python3,/usr/bin/python3,$(COURSE)) mutate $(LAB_OPTIONS) $(if $(MUTANT),--mutant $(MUTANT)) $(if $(MOST),--most $(MOST))
+	@$(subst python3,/usr/bin/python3,$(COURSE)) mutate $(LAB_OPTIONS) $(call given,--mutant,MUTANT) $(call given,--most,MOST)

@@ -2,6 +2,7 @@
 kit that was edited is reported by name and makes the grade zero.
 """
 import hashlib
+import os
 
 from labs.course.lab import LABS, ROOT
 from labs.course.verdicts import AuthorError
@@ -45,9 +46,9 @@ def broken(root=ROOT, seal_of=None):
     found = []
     for name, value in known.items():
         path = root / name
-        if not path.exists():
+        if not os.path.lexists(path):
             found.append(f"{name} is missing")
-        elif digest(path) != value:
+        elif path.is_symlink() or not path.is_file() or digest(path) != value:
             found.append(f"{name} was changed")
     new = [p for p in LABS.rglob("*") if p.is_file() and p.suffix in (".py", ".toml", ".hpp", ".cpp")
            and str(p.relative_to(ROOT)) not in known] if root == ROOT else []

@@ -6,6 +6,7 @@ import json
 import re
 import xml.etree.ElementTree as xml
 
+from labs.course.reading import printable, printable_lines
 from labs.course.terminal import hint_for
 
 # Types of the fields of results.json; write() and tests/labs check them.
@@ -46,8 +47,8 @@ def schema_problems(results):
 
 def _message(lab, result):
     hint = hint_for(lab, result.message)
-    lines = [f"{result.status}: {result.title}", result.message] + ([f"hint: {hint}"] if hint else [])
-    if result.status not in ("pass", "not attempted", "given up"):
+    lines = [f"{result.status}: {result.title}", printable_lines(result.message)] + ([f"hint: {hint}"] if hint else [])
+    if result.status not in ("pass", "not attempted", "given up", "refused"):
         lines.append(f"again: make check N={lab.number} TEST={result.name} SEED={result.seed}")
     return "\n".join(line for line in lines if line)
 
@@ -62,7 +63,10 @@ def gradescope(report):
              for n, r in enumerate(report.results, 1)]
     output = f"Lab {lab.number}, {lab.title}: {report.total:g} of {report.available:g} points."
     if report.cheat:
-        output += f" This submission scores 0, because it {report.cheat}"
+        output += f" This submission scores 0, because it {printable_lines(report.cheat)}"
+    refused = next((r.message for r in report.results if r.status == "refused"), "")
+    if refused:
+        output += f" Refused: {printable_lines(refused)}."
     if report.swapped:
         output += f" From the course, not the student: lab {', '.join(report.swapped)}."
     if report.sandbox:
@@ -82,7 +86,7 @@ def junit(report):
         case = xml.SubElement(suite, "testcase", classname=lab.slug, name=r.name, time=f"{r.seconds:.3f}")
         if r.status != "pass":
             kind = "skipped" if r in skipped else "failure" if r in failed else "error"
-            first = NOT_XML.sub("?", r.message.partition("\n")[0])
+            first = NOT_XML.sub("?", printable(r.message.partition("\n")[0]))
             node = xml.SubElement(case, kind, message=first, **({} if kind == "skipped" else {"type": r.status}))
             node.text = NOT_XML.sub("?", _message(lab, r))
     return xml.tostring(suite, encoding="unicode", xml_declaration=True)

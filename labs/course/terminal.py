@@ -3,6 +3,9 @@ repeats it."""
 import re
 import sys
 
+from labs.course.reading import printable, printable_lines
+
+LONGEST = 2000  # characters of a printed line
 COLOURS = {"pass": "32", "wrong": "31", "hang": "35", "crash": "31", "cheat": "41;97", "does not compile": "31",
            "not attempted": "33", "not verified": "36", "given up": "33"}
 
@@ -21,6 +24,10 @@ def hint_for(lab, message):
     return None
 
 
+def _lines(text, most):
+    return [line[:LONGEST] for line in printable_lines(text).splitlines()[:most]]
+
+
 def show(report, grading=False, command="check"):
     lab = report.lab
     for r in report.results:
@@ -34,20 +41,20 @@ def show(report, grading=False, command="check"):
         shown.add(r.message)
         print(f"\n{r.name}: {paint(r.status)}")
         if r.status == "not attempted":
-            print(f"  {r.message}: your code goes there. The task is in labs/{lab.slug}/README.md, "
+            print(f"  {printable(r.message)[:LONGEST]}: your code goes there. The task is in labs/{lab.slug}/README.md, "
                   f"the place is marked in {lab.work.parent.name}/{lab.slug}.")
             continue
-        print("\n".join("  " + line for line in r.message.splitlines()[:40]))
+        print("\n".join("  " + line for line in _lines(r.message, 40)))
         hint = hint_for(lab, r.message)
         if hint:
             print(f"  hint: {hint}")
         if r.status not in ("does not compile", "cheat", "given up"):
             print(f"  again: make {command} N={lab.number} TEST={r.name} SEED={r.seed}")
     if report.warnings and not any(r.status == "does not compile" for r in report.results):
-        print("\nwarnings of the compiler:\n" + "\n".join(report.warnings.splitlines()[:20]))
+        print("\nwarnings of the compiler:\n" + "\n".join(_lines(report.warnings, 20)))
     print()
     if report.cheat:
-        print(f"CHEAT: {report.cheat}\nThe whole submission scores 0.")
+        print(f"CHEAT: {printable_lines(report.cheat)}\nThe whole submission scores 0.")
     passed = sum(r.status == "pass" for r in report.results)
     line = f"lab {lab.number}, {lab.title}: {passed} of {len(report.results)} tests pass"
     if grading:

@@ -44,3 +44,9 @@ class NotVerified(Verdict):
 
 class AuthorError(Exception):
     """A fault of the lab or of the command, not of the student's code."""
+
+
+class Refused(AuthorError):
+    """A file of a submission is missing, or is not read: it is not a regular file, or too large. Zero points; the
+    message is one line."""
+    status = "refused"

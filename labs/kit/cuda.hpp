@@ -22,6 +22,9 @@
 #include <vector>
 
 #include "labs/kit/todo.hpp"
+#ifdef RINGSMITH_VGPU
+#include "labs/kit/loads.hpp"
+#endif
 
 namespace kit {
 
@@ -87,21 +90,18 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
 #endif
 }
 
-// An array in device memory whose loads are counted: a[i] is one load of one element from memory,
-// not from registers or shared memory. Without a counter it behaves like a pointer.
+#ifndef RINGSMITH_VGPU
+// As in labs/kit/loads.hpp, but on a device, without the count.
 template <class T>
 class Loads {
  public:
-  Loads(const T* elements, unsigned long long* counter) : p_(elements), counter_(counter) {}
-  __device__ T operator[](std::int64_t i) const {
-    if (counter_ != nullptr) atomicAdd(counter_, 1ULL);
-    return p_[i];
-  }
+  explicit Loads(const T* elements) : p_(elements) {}
+  __device__ T operator[](std::int64_t i) const { return p_[i]; }
 
  private:
   const T* p_;
-  unsigned long long* counter_;
 };
+#endif
 
 class Stream {
  public:

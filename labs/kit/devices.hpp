@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <mutex>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -125,6 +126,9 @@ class Devices {
   }
   void forget_traffic() { std::fill(wires_.begin(), wires_.end(), 0); }
   void forget_most() { most_ = held_; }
+  [[nodiscard]] std::int64_t held() const {  // bytes of all buffers now
+    return std::accumulate(held_.begin(), held_.end(), std::int64_t{0});
+  }
 
  private:
   friend class Buffer;

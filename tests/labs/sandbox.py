@@ -286,7 +286,8 @@ class Text(unittest.TestCase):
 
     def said(self, source):
         try:
-            return forbidden.look_at_text(RING, self.read(source))
+            text = self.read(source)
+            return forbidden.look_at_text(RING, text) or forbidden.refuse_text(text)
         except apart.Unreadable as error:
             return f"unreadable: {error}"
 
@@ -322,6 +323,20 @@ class Text(unittest.TestCase):
                               "template <> struct kit::Loads<int> {};", "specializes"),
                              ('extern "C" void _ZN3kit7channel6forgetEv();', "mangled"),
                              ('#include "labs/kit/channel.hpp"\n', "includes labs/kit/channel.hpp"),
+                             ("template <auto M> struct T {}; class P { int x; };\ntemplate struct T<&P::x>;", "explicitly"),
+                             ("template <auto M> struct T {};\nextern template class T<3>;", "explicitly"),
+                             ("class P { int x; }; template <auto> struct T;\ntemplate <> struct T<&P::x> {};", "&A::B"),
+                             ("class P { int x; }; template <class, auto> struct T;\n"
+                              "template <class C> struct T<C, (&::P::x)> {};", "&A::B"),
+                             ("class P { int x; }; template <auto, class> struct T;\n"
+                              "template <class C> struct T<static_cast<int P::*>(&P::x), C> {};", "&A::B"),
+                             ("namespace k = kit;", "another name"), ("namespace k = ::kit;", "another name"),
+                             ("static kit::Registered r(0, 0);", "uses kit::Registered"),
+                             ("using kit::describe_hangs_with;", "uses kit::describe_hangs_with"),
+                             ("void f() { ::kit::On here(1); }", "uses kit::On"),
+                             ("auto f() { return kit::Counted{}; }", "uses kit::Counted"),
+                             ("struct kit::Audit { };", "defines a class of the kit"),
+                             ("class ::kit::Fabric final : A { };", "defines a class of the kit"),
                              ("int f() { return 1; } @", "stray '@'")):
             found = self.said(source)
             if said is None:
@@ -335,6 +350,12 @@ class Text(unittest.TestCase):
                        "__attribute__((aligned(16), __always_inline__)) inline int f() { return 1'000'000; }",
                        "#define CHECK(x) do { if (!(x)) throw 1; } while (0)\nvoid f(int i) { CHECK(i); }",
                        "#pragma GCC unroll 4\nusing lambda = int; int kit_size = 3; int a[] = {[] { return 1; }()};",
+                       "template <template <class> class C, class T> void f(T t) { t.template g<int>(); }\n"
+                       "template <class T> auto h(T&& t) { return &T::x; }  template <> int g<int>();",
+                       "struct S { int x; }; template <class T> void f(T& a, const S& b) { int S::*p = &S::x; }\n"
+                       "template <class M> struct A { typename M::template plain<int> t; };",
+                       "template <class T> bool f(T a, S::U b) { return a && b; } template <class T> void g(S::U& u);",
+                       '#include "labs/kit/link.hpp"\nnamespace lab06 { struct kit::Link* f(); class kit::Link; }',
                        '#include "labs/kit/link.hpp"\nnamespace lab06 { void f(kit::Link& link); using kit::Link; }'):
             self.assertIsNone(self.said(source), source)
 

@@ -47,8 +47,8 @@ void play(Link& link, std::span<T> work, int first, int last) {
     const std::span<T> arrived(landing.data(), in.length);
     link.exchange(step.to, work.subspan(out.first, out.length), step.from, arrived);
     for (std::size_t i = 0; i < in.length; ++i) {
-      T sum = adds ? work[in.first + i] : T{};
-      sum += arrived[i];
+      T sum = arrived[i];  // not T{} + arrived[i]: 0 + -0 is 0
+      if (adds) sum += work[in.first + i];
       work[in.first + i] = sum;
     }
   }

@@ -1,6 +1,6 @@
 // All ranks poll the folder. The first rank that sees N cards, or runs out of patience, writes the
-// cards or the errors to one list, which all ranks read. This is the lesson's method, with a folder
-// as the store.
+// cards, each after its length, or the errors to one list, which all ranks read. This is the
+// lesson's method, with a folder as the store.
 #pragma once
 
 #include <algorithm>
@@ -36,15 +36,24 @@ inline std::vector<std::string> meet(kit::Folder& folder, const kit::Seat& seat,
         missing += "rank " + std::to_string(r) + " never came\n";
     const bool late = std::chrono::steady_clock::now() >= end;
     if (missing.empty())
-      for (int r = 0; r < seat.world; ++r) cards += *folder.read(name(r)) + "\n";
+      for (int r = 0; r < seat.world; ++r) {
+        const std::string one = *folder.read(name(r));
+        cards += std::to_string(one.size()) + " " + one;
+      }
     if (missing.empty() || late) folder.create(list, missing.empty() ? cards : missing);
     if (!missing.empty() && !late) std::this_thread::sleep_for(std::chrono::milliseconds(15));
   }
-  std::istringstream lines(*folder.read(list));
-  std::vector<std::string> cards;
-  for (std::string line; std::getline(lines, line);) cards.push_back(line);
-  if (cards.front() != "all") throw std::runtime_error(lines.str());
-  cards.erase(cards.begin());
+  const std::string text = *folder.read(list);
+  if (!text.starts_with("all\n")) throw std::runtime_error(text);
+  std::istringstream stream(text.substr(4));
+  std::vector<std::string> cards(static_cast<std::size_t>(seat.world));
+  for (std::string& next : cards) {
+    std::size_t length = 0;
+    stream >> length;
+    stream.get();  // the blank
+    next.resize(length);
+    stream.read(next.data(), std::streamsize(length));
+  }
   return cards;
 }
 
