@@ -109,7 +109,7 @@ def _all(lab, tests, verdict, seed=None):
 
 def refuse(lab, verdict, only=None):
     """The report of a submission whose files were not read."""
-    return Report(lab, _all(lab, [t for t in lab.tests() if not only or t[0] in only], verdict))
+    return Report(lab, _all(lab, _chosen(lab, only), verdict))
 
 
 def grade(lab, files, only=None, public_only=False, seed=None, swapped=None):

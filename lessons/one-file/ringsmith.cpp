@@ -82,16 +82,16 @@ std::vector<float> draw_digits() {
 
 // ---- 3. The tape: each operation records how its gradients flow back ----------------------------
 // A forward operation computes its value and records a function. backward() calls the functions in
-// reverse order, and each adds to the gradients of its inputs. A gradient is complete when all
-// operations that used the tensor have run. grad_ready is called at that moment, while backward
-// still has to compute the gradients of earlier layers. Section 7 depends on it.
+// reverse order, and each adds to the gradients of its inputs. A gradient is complete when the
+// functions of all operations that used the tensor have run. grad_ready is called at that moment,
+// while backward still has to compute the gradients of earlier layers. Section 7 depends on it.
 // Runtime: runtime/autograd/engine.cpp walks a graph; functions.hpp next to it has the operations.
 struct Tensor {
   Tensor(int r, int c) : rows(r), columns(c), value(r * c), own_grad(r * c), grad(own_grad) {}
   int rows, columns;  // row-major
   std::vector<float> value, own_grad;
   std::span<float> grad;             // own_grad, or a parameter's place in a bucket
-  std::function<void()> grad_ready;  // set for parameters: grad is complete
+  std::function<void()> grad_ready;  // only for parameters: called when grad is complete
   int uses = 0;                      // during backward: operations that have yet to add to grad
 };
 using TensorPtr = std::shared_ptr<Tensor>;
@@ -203,13 +203,13 @@ struct Mlp {
 // Runtime: runtime/comm/transport/shm needs no common parent; tcp and rdma connect hosts.
 constexpr int round_up(int n, int multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-// All gradients, a line for the loss, and padding: each of at most 6 buckets begins on a new line.
+// All gradients, a line for the loss, and padding: each of at most 7 buckets begins on a new line.
 constexpr int kFloats = (kPixels + 1) * kHidden + (kHidden + 1) * (kHidden + kClasses) + 7 * kLine;
 
 // Each rank writes only to its own RankMemory. The counter has its own cache line: a line with the
 // counters of two ranks would move between their cores at every step (false sharing).
 struct RankMemory {
-  alignas(kCacheLine) std::atomic<std::uint64_t> steps_done{0};  // 2N-1 in each call
+  alignas(kCacheLine) std::atomic<std::uint64_t> steps_done{0};  // per call: 1 + 2(N-1)
   alignas(kCacheLine) std::array<float, kFloats> gradients{};
 };
 struct SharedMemory {
@@ -227,13 +227,13 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);  // a lock would
 //    x1         x1+x2      (x1+x2)+x3     ((x1+x2)+x3)+x0
 //                                         rank 0 ──► rank 1 ──► rank 2 ──► rank 3    all-gather
 //
-// Each rank reads 2(N-1)/N of the array, so more ranks hardly cost more time. Each sum is formed
-// once and then copied, so all ranks get the same bits.
+// Each rank reads 2(N-1)/N times the size of the array, so more ranks hardly cost more time. Each
+// sum is formed once and then copied, so all ranks get the same bits.
 // Runtime: runtime/comm/executor/plain_ring.cpp sends messages through slots, on any transport.
 struct Bucket {
   std::string name;
-  int first, count;                // elements of RankMemory::gradients
-  int gradients = 0, missing = 0;  // in it; of these, not complete yet
+  int first, count;                 // elements of RankMemory::gradients
+  int parameters = 0, missing = 0;  // in the bucket; those whose gradient is incomplete
 };
 
 class Ring {
@@ -248,11 +248,11 @@ class Ring {
     const float* theirs = &shared_.ranks[previous].gradients[bucket.first];
     // Chunk c is [start(c), start(c + 1)). With fewer elements than ranks some chunks are empty.
     const auto start = [&](int c) { return static_cast<int>(1LL * bucket.count * c / world_); };
-    first_step_ = done_;
+    before_ = done_;
     step_done();  // the first of 2N-1 counted steps: this rank's values are there
     for (int s = 0; s < 2 * (world_ - 1); ++s) {
-      // The chunk that the previous rank wrote in its step s - 1. The all-gather may overwrite this
-      // rank's values: the complete sum contains what the next rank computed after reading them.
+      // The previous rank wrote this chunk at s - 1, or had it from the start. The all-gather may
+      // overwrite this rank's values: the next rank read them before it added to this sum.
       const int c = (rank_ + 2 * world_ - 2 - s) % world_;
       wait_for(previous, s + 1, bucket);
       for (int i = start(c); i < start(c + 1); ++i)
@@ -261,25 +261,25 @@ class Ring {
         for (int i = start(c); i < start(c + 1); ++i) mine[i] /= static_cast<float>(world_);
       step_done();
     }
-    wait_for(next, 2 * world_ - 1, bucket);  // it has read all: begin() may overwrite it
+    wait_for(next, 2 * world_ - 1, bucket);  // it has read all, so begin() may overwrite
   }
 
  private:
   // Release: a rank that sees the new count also sees the elements that were written before.
   void step_done() { shared_.ranks[rank_].steps_done.store(++done_, std::memory_order_release); }
 
-  // Blocks until the peer has done this many steps of the call. Acquire pairs with the release.
-  // Sleeps after a short spin: with more ranks than cores, the peer may need this core.
+  // Blocks until the peer has done this many steps of the call, before which all counts are equal.
+  // Acquire pairs with the release. Sleeps after a short spin, as the peer may need this core.
   void wait_for(int peer, int steps, const Bucket& bucket) const {
     const auto& peer_done = shared_.ranks[peer].steps_done;
     const auto deadline = Clock::now() + kTimeout;
-    for (int tries = 0; peer_done.load(std::memory_order_acquire) < first_step_ + steps; ++tries) {
+    for (int tries = 0; peer_done.load(std::memory_order_acquire) < before_ + steps; ++tries) {
       if (tries < 200) continue;
       const int lost = shared_.lost.load(std::memory_order_relaxed);
       if (lost >= 0 || Clock::now() > deadline)
         fail(lost < 0 ? kTimedOut : kRankLost, "rank ", rank_, ", training step ", training_step,
              ": the all-reduce of ", bucket.name, " waits for rank ", peer, " in ring step ",
-             done_ - first_step_, lost < 0 ? "; no progress in time: rank " : "; ended: rank ",
+             done_ - before_, lost < 0 ? "; no progress in time: rank " : "; ended: rank ",
              lost < 0 ? peer : lost);
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
@@ -287,7 +287,7 @@ class Ring {
 
   SharedMemory& shared_;
   const int rank_, world_;
-  std::uint64_t done_ = 0, first_step_ = 0;  // this rank's steps: in all; before this call
+  std::uint64_t done_ = 0, before_ = 0;  // this rank's steps: in all; before this call
 };
 
 // ---- 7. Buckets: all-reduces that run while backward computes -----------------------------------
@@ -303,7 +303,7 @@ class Ring {
 class Reducer {
  public:
   // Makes each parameter's grad a view into the rank's shared memory: gradients are never copied.
-  Reducer(const Mlp& model, RankMemory& memory, Ring& ring, int steps)
+  Reducer(Mlp& model, RankMemory& memory, Ring& ring, int steps)
       : memory_(memory), ring_(ring), buckets_{{"bucket 0", 0, kLine}} {
     int end = kLine;  // bucket 0 begins with the loss, alone in its cache line
     for (auto p = model.parameters.rbegin(); p != model.parameters.rend(); ++p) {
@@ -315,7 +315,7 @@ class Reducer {
       (*p)->grad_ready = [this, b = buckets_.size() - 1] { gradient_ready(b); };
       end += static_cast<int>((*p)->value.size());
       buckets_.back().count = end - buckets_.back().first;
-      ++buckets_.back().gradients;
+      ++buckets_.back().parameters;
     }
     const int calls = steps * static_cast<int>(buckets_.size());
     thread_ = std::thread([this, calls] { communicate(calls); });
@@ -327,7 +327,7 @@ class Reducer {
     memory_.gradients.fill(0);
     memory_.gradients[0] = loss;
     ring_.training_step = training_step;
-    for (Bucket& bucket : buckets_) bucket.missing = bucket.gradients;
+    for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters;
     next_ = 0;
   }
 
@@ -365,7 +365,7 @@ class Reducer {
 };
 
 // ---- 8. The sampler: each rank gets different samples, each epoch a different order -------------
-// All ranks draw the same permutation and distribute it: rank 1 of 3 takes places 1, 4, 7 ...
+// All ranks draw the same permutation and divide it: rank 1 of 3 takes places 1, 4, 7 ...
 // It is padded with its own beginning, so all ranks get equally many samples. Otherwise they could
 // have different numbers of batches in an epoch. PyTorch's DistributedSampler has the same indices.
 // Runtime: runtime/data/sampler.hpp; loader.hpp next to it fetches batches ahead.
@@ -381,7 +381,7 @@ std::vector<int> sampler_indices(int rank, int world, int seed, int epoch) {
 
 // ---- 9. Training: the program of a rank ---------------------------------------------------------
 // Runtime: labs/apps/train/train_classifier.cpp, with the options of train_mlp.
-void train(int rank, int world, int steps, const std::vector<float>& pixels, const Mlp& model,
+void train(int rank, int world, int steps, const std::vector<float>& pixels, Mlp& model,
            SharedMemory& shared) {
   RankMemory& memory = shared.ranks[rank];
   Ring ring(shared, rank, world);
@@ -407,7 +407,7 @@ void train(int rank, int world, int steps, const std::vector<float>& pixels, con
     if (!std::isfinite(mean_loss))  // on all ranks if one rank's loss was NaN
       fail(kFailed, "rank ", rank, ", step ", step + 1, ": loss is not finite; lower kPeakRate");
     // The schedule of train_mlp: linear warm-up, then half a cosine down to 0.
-    const double warmup = steps / 20 /* whole steps */, decay = (step - warmup) / (steps - warmup);
+    const double warmup = steps / 20 /* rounded down */, decay = (step - warmup) / (steps - warmup);
     const double rate = kPeakRate * (step < warmup ? (step + 1) / warmup
                                                    : (1 + std::cos(std::numbers::pi * decay)) / 2);
     for (const TensorPtr& p : model.parameters)  // SGD
@@ -434,13 +434,13 @@ void supervise(std::vector<pid_t> pids, SharedMemory& shared) {
     shared.lost.store(rank, std::memory_order_relaxed);  // no other data depends on it
     std::this_thread::sleep_for(std::chrono::seconds(1));
     for (const pid_t other : pids)
-      if (other != 0 && kill(other, SIGKILL) == 0) waitpid(other, nullptr, 0);  // leaves none
+      if (other != 0 && kill(other, SIGKILL) == 0) waitpid(other, nullptr, 0);  // none is left
     if (WIFEXITED(status)) _exit(WEXITSTATUS(status));
     fail(kRankLost, "rank ", rank, " (process ", pid, ") was killed by signal ", WTERMSIG(status));
   }
 }
 
-// `gradients` holds the parameters after training (main). memcmp(), because 0 == -0.
+// `gradients` holds the parameters after training (main). memcmp(), because == takes 0 for -0.
 void check_drift(const SharedMemory& shared, int world) {
   const auto& first = shared.ranks[0].gradients;
   for (int rank = 0; rank < world; ++rank)
@@ -469,7 +469,7 @@ int main(int argc, char** argv) {
 
   // fork() copies model and images, so all ranks start with the same parameters, and shares the
   // memory. Runtime: runtime/parallel/ddp.cpp broadcasts the parameters of rank 0.
-  const Mlp model(0);
+  Mlp model(0);
   const std::vector<float> pixels = draw_digits();
   void* at = mmap(nullptr, sizeof(SharedMemory), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                   -1, 0);
