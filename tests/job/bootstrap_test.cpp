@@ -2,9 +2,13 @@
 // is missing, duplicate or lost.
 #include "runtime/job/bootstrap.hpp"
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <set>
+#include <sstream>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
@@ -133,6 +137,33 @@ std::vector<Member> world_of(int n, int exchanges = 1) {
 }
 
 }  // namespace
+
+TEST_CASE("test processes that run at the same time choose different ports", "[job]") {
+  (void)testing::free_port();  // forked processes inherit this process's block
+  std::set<std::string> chosen;
+  std::vector<pid_t> processes;
+  for (int process = 0; process < 3; ++process) {
+    int ends[2];
+    REQUIRE(pipe(ends) == 0);
+    processes.push_back(fork());
+    if (processes.back() == 0) {
+      for (int i = 0; i < 20; ++i) dprintf(ends[1], "%s ", testing::free_port().c_str());
+      close(ends[1]);
+      pause();  // keeps its block until it is killed
+    }
+    close(ends[1]);
+    std::string text;
+    for (char c = 0; read(ends[0], &c, 1) == 1;) text += c;
+    close(ends[0]);
+    std::istringstream ports(text);
+    for (std::string port; ports >> port;) chosen.insert(port);
+  }
+  for (const pid_t pid : processes) {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  }
+  CHECK(chosen.size() == 60);
+}
 
 TEST_CASE("ranks exchange records, several times, in every way to meet", "[bootstrap]") {
   // 33 and 65 need more than one block of records.
