@@ -54,7 +54,7 @@ void fill(View<T> out, T value);
 RINGSMITH_ON_DEVICE(copy)
 RINGSMITH_ON_DEVICE(fill)
 
-// Instantiates copy and fill for every pair of dtypes.
+// Instantiates copy for every pair of dtypes, and fill for every dtype.
 #define RINGSMITH_COPY_TO(D)                                              \
   template void copy<D, float>(View<D>, View<const float>);               \
   template void copy<D, f16>(View<D>, View<const f16>);                   \

@@ -33,7 +33,7 @@ struct Pool2dShape {
 
   [[nodiscard]] constexpr PoolWindow window(std::int64_t i, std::int64_t j) const {
     const std::int64_t top = i * stride_h - pad_h, left = j * stride_w - pad_w;
-    // Padding counts. The minimum is PyTorch's; here no window extends beyond the padding.
+    // Padding counts. As in PyTorch, elements beyond the padding would not; no window has any here.
     const std::int64_t rows = std::min(top + kh, h + pad_h) - top;
     const std::int64_t columns = std::min(left + kw, w + pad_w) - left;
     PoolWindow inside{std::max<std::int64_t>(top, 0), std::min(top + kh, h),

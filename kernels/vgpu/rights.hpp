@@ -26,11 +26,12 @@ void take_key(std::byte* at);
 // For a fault handler: true if the thread lacked the key. `code` is the signal's si_code.
 [[nodiscard]] bool wanted_key(const void* address, int code);
 
-// Rights to the memory of these keys until the end of the scope. -1: no key.
+// Gives the thread the rights to the memory of some keys until the end of the scope.
 class DeviceRights {
  public:
+  // key -1: no memory.
   explicit DeviceRights(int key) : DeviceRights(std::uint32_t{key >= 0 ? 1U << key : 0}) {}
-  // Bit k: key k.
+  // Bit k of keys: key k.
   explicit DeviceRights(std::uint32_t keys);
   DeviceRights(const DeviceRights&) = delete;
   DeviceRights& operator=(const DeviceRights&) = delete;

@@ -68,7 +68,7 @@ Dropout::Dropout(double p) : p_(p) {
   require(p >= 0 && p < 1, "Dropout: p must be in [0, 1), got " + std::to_string(p));
 }
 
-// A size of -1 instead of the product would be ambiguous if n is 0.
+// Passes the product instead of -1: for an empty batch, reshape could not compute the size.
 Tensor Flatten::forward(const Tensor& x) {
   return reshape(x, {x.size(0), numel_of({x.sizes().begin() + 1, x.sizes().end()})});
 }

@@ -73,7 +73,7 @@ struct CommHook {
 [[nodiscard]] comm::WorkPtr run_hook(const CommHook& hook, GradBucket bucket, std::string& fault);
 
 // ---- the built-in hooks ----
-// Divides by the number of ranks before the sum. Without a hook, DDP multiplies by the reciprocal.
+// Divides each gradient by the world size W, then sums. Without a hook, DDP multiplies it by 1 / W.
 [[nodiscard]] CommHook allreduce_hook(std::shared_ptr<comm::ProcessGroup> group);
 // An average in 16 bits, with half the bytes of f32: rounds, multiplies by 1 / W, sums with a
 // rounding after each addition, and converts back to the gradients' dtype. f16 has 11 significant

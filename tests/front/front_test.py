@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from machine import ROOT, Machine, screen, widest
+from machine import ROOT, Machine, included, screen, widest
 
 MAKE = ("make", "--no-print-directory")
 STEPS = """
@@ -360,6 +360,11 @@ class Help(Front):
         code, out, _ = self.machine.run(*MAKE, "help", "ALL=1")
         self.assertEqual(targets - set(re.findall(r"^  ([a-z0-9-]+) +\S", out, re.M)), set())
         self.assertLessEqual(max(map(len, out.splitlines())), 80)
+
+    def test_the_container_has_all_makefiles(self):
+        container = (ROOT / ".devcontainer/Dockerfile").read_text()
+        for file in included():
+            self.assertIn(file, container)
 
 
 class Mpirun(Front):

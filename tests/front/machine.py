@@ -55,6 +55,11 @@ TOOLS = """awk bash basename cat chmod cmake cp cut date dirname env find flock 
     nproc paste ps pwd python3 readlink rm rmdir sed setsid sh sleep sort stat stty tail tee test timeout touch tr true uname""".split()
 
 
+def included():
+    """Returns the files that the Makefile includes."""
+    return re.findall(r"^include (\S+)$", (ROOT / "Makefile").read_text(), re.M)
+
+
 class Machine:
     """A checkout with only the files that a newcomer's first commands need, and a PATH with only
     the listed tools and those that a test adds."""
@@ -77,7 +82,7 @@ class Machine:
         self.environment = {"PATH": str(self.tools), "FAKE": str(self.folder), "SCENARIO": "", "TERM": "xterm", "LC_ALL": "C",
                             "TMPDIR": str(self.folder)}
         self.top = self.folder / "checkout"
-        for name in ["Makefile", "CMakePresets.json", ".ci", "labs/course/labs.mk", "tests/support/mpirun.sh"]:
+        for name in ["Makefile", *included(), "CMakePresets.json", ".ci", "tests/support/mpirun.sh"]:
             (self.top / name).parent.mkdir(parents=True, exist_ok=True)
             (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, self.top / name)
 

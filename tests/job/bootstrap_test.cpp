@@ -1,5 +1,5 @@
-// Ranks, as threads, find each other through a store or a folder. All get one clear error if a rank
-// is missing, duplicate or lost.
+// Ranks, here threads, find each other through a store or a folder. If a rank is missing, duplicate
+// or lost, all ranks get one clear error.
 #include "runtime/job/bootstrap.hpp"
 
 #include <csignal>

@@ -58,7 +58,7 @@ void RunClock::leave_out(std::int64_t ns) {
 
 StepTime RunClock::recent() const {
   StepTime sum;
-  for (const StepTime& t : recent_) sum += t;  // entries without a step yet are 0
+  for (const StepTime& t : recent_) sum += t;  // entries not yet filled are 0
   return sum;
 }
 

@@ -1,6 +1,6 @@
-// Direct algorithms: every rank exchanges data with every other rank, without relays. They need few
-// rounds over many links, a ring many rounds over few links. Therefore they are the choice where
-// latency matters, or where all ranks can read each other's memory.
+// Direct algorithms: every rank exchanges data with every other rank, without relays. Data moves at
+// most twice, over many links; in a ring it moves up to 2 (world - 1) times, over few links. Direct
+// algorithms are the choice where latency matters, or where all ranks can read each other's memory.
 //
 //     two-shot (4 ranks, chunk 0)                    one-shot (rank 1)
 //

@@ -32,8 +32,8 @@ namespace ringsmith::comm {
 
 inline std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-// A contiguous range of the work buffer. May be empty (count < world); executors move no data for
-// empty chunks.
+// A contiguous range of the work buffer. With fewer elements than ranks, some chunks are empty;
+// executors move no data for these.
 struct Chunk {
   std::size_t offset = 0;  // elements
   std::size_t count = 0;   // elements

@@ -98,7 +98,7 @@ struct PerStepOptions {
   // Called once, after the first quorum, on each rank that begins the training run, but not on
   // ranks that join later. Empty: the run begins at step 0.
   std::function<Begin(bool is_first)> begin = {};
-  const StopRequest* stop = nullptr;           // of this process; must outlive the training object
+  const StopRequest* stop = nullptr;           // of the process; must outlive PerStepTraining
   std::function<void(PerStepMoment)> at = {};  // for tests
 };
 

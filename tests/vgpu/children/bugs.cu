@@ -94,7 +94,7 @@ int out_of_bounds(bool right) {
   return 0;
 }
 
-// ... or so few bytes too many that the guard page does not catch it.
+// Also: writes so few bytes too many that they do not reach the guard page.
 int slightly_out_of_bounds(bool right) {
   TestStream stream;
   DeviceArray<float> x(1000);
