@@ -59,6 +59,7 @@ def check(lab, only=None, seed=None):
 
 def full_grade(lab, submission_folder=None, only=None, seed=None, reports_folder=None, unsafe=False):
     """Runs every test that is present. A cheat, or a handout with edited tests, scores zero."""
+    sandbox.here()  # names a wrong setting before anything else
     try:
         files = submission(lab, submission_folder)
     except Refused as refused:
