@@ -7,6 +7,7 @@
 #include <span>
 
 #include "labs/torch/errors.hpp"
+#include "labs/torch/gathered.hpp"
 
 namespace ringsmith::pytorch {
 
@@ -26,13 +27,7 @@ comm::ReduceOp operation_of(const char* call, const c10d::ReduceOp& op) {
       return comm::ReduceOp::min;
     case c10d::ReduceOp::MAX:
       return comm::ReduceOp::max;
-    case c10d::ReduceOp::BAND:
-    case c10d::ReduceOp::BOR:
-    case c10d::ReduceOp::BXOR:
-      throw UsageError(
-          std::string(call) +
-          ": BAND, BOR and BXOR are not supported; on bool tensors use MIN for AND, MAX for OR");
-    default:
+    default:  // bit operations have been dealt with: gathered.hpp
       throw UsageError(std::string(call) +
                        ": PREMUL_SUM is not supported; multiply first, then use SUM");
   }
@@ -80,6 +75,23 @@ void check_parts(const char* call, const std::vector<at::Tensor>& parts, const a
     check_same_type(call, part, like);
     check_same_size(call, part, like);
   }
+}
+
+// Throws unless `large` has the elements of `small` from each rank.
+void check_world_times(const char* call, const at::Tensor& large, const at::Tensor& small,
+                       int world) {
+  if (large.numel() != small.numel() * world)
+    throw UsageError(std::string(call) + ": the larger tensor needs " +
+                     std::to_string(small.numel() * world) + " elements, the smaller one's " +
+                     std::to_string(small.numel()) + " for each of " + std::to_string(world) +
+                     " ranks, got " + std::to_string(large.numel()));
+}
+
+void check_equal_lengths(const char* call, const std::vector<at::Tensor>& outputs,
+                         const std::vector<at::Tensor>& inputs) {
+  if (outputs.size() != inputs.size())
+    throw UsageError(std::string(call) + ": as many outputs as inputs are needed, got " +
+                     std::to_string(outputs.size()) + " and " + std::to_string(inputs.size()));
 }
 
 std::size_t sum_of(const std::vector<std::int64_t>& sizes) {
@@ -139,6 +151,10 @@ Backend::Pending Backend::submit(OpType type, const char* title, Tensors results
   return job;
 }
 
+Scratch Backend::scratch_of() {
+  return [this](std::size_t bytes) { return scratch(bytes); };
+}
+
 std::byte* Backend::scratch(std::size_t bytes) {
   if (!scratch_ || scratch_->size().value < bytes) {
     scratch_ = nullptr;  // freed first, because the new one may fit there
@@ -165,7 +181,15 @@ Backend::Pending Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
 Backend::Pending Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   return with_python_errors([&] {
     const at::Tensor data = only_one("all_reduce", tensors);
+    if (data.defined() && data.is_sparse()) return allreduce_of_sparse(tensors, options);
     check_tensor("all_reduce", data, true);
+    if (const auto bits = bit_op_of(options.reduceOp)) {
+      check_bits("all_reduce", data);
+      return submit(OpType::ALLREDUCE, "ringsmith:all_reduce", tensors,
+                    [this, data, bits, site = python_site()] {
+                      all_reduce_bits(*group_, scratch_of(), data, *bits, true, site);
+                    });
+    }
     const comm::ReduceOp op = operation_of("all_reduce", options.reduceOp);
     check_reducible("all_reduce", data, op);
     return submit(OpType::ALLREDUCE, "ringsmith:all_reduce", tensors,
@@ -177,11 +201,36 @@ Backend::Pending Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   });
 }
 
+Backend::Pending Backend::allreduce_of_sparse(Tensors& tensors,
+                                              const c10d::AllreduceOptions& options) {
+  const at::Tensor data = tensors[0];
+  if (!data.device().is_cpu())
+    throw UsageError("all_reduce: sparse tensors must be on the CPU, got one on " +
+                     data.device().str());
+  if (static_cast<c10d::ReduceOp::RedOpType>(options.reduceOp) != c10d::ReduceOp::SUM)
+    throw UsageError("all_reduce: the only operation on sparse tensors is SUM");
+  return submit(OpType::ALLREDUCE, "ringsmith:all_reduce of a sparse tensor", tensors,
+                [this, data, site = python_site()] {
+                  data.copy_(sum_of_sparse(*group_, scratch_of(), data, site));
+                });
+}
+
 // One all_reduce for all tensors, which are copied next to each other into communication memory.
 Backend::Pending Backend::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
   return with_python_errors([&] {
     constexpr auto kCall = "all_reduce_coalesced";
+    if (const auto bits = bit_op_of(options.reduceOp)) {
+      for (const at::Tensor& tensor : tensors) {
+        check_tensor(kCall, tensor, true);
+        check_bits(kCall, tensor);
+      }
+      return submit(OpType::ALLREDUCE_COALESCED, "ringsmith:all_reduce_coalesced", tensors,
+                    [this, all = tensors, bits, site = python_site()] {
+                      for (const at::Tensor& tensor : all)
+                        all_reduce_bits(*group_, scratch_of(), tensor, *bits, true, site);
+                    });
+    }
     const comm::ReduceOp op = operation_of(kCall, options.reduceOp);
     for (const at::Tensor& tensor : tensors) {
       check_tensor(kCall, tensor, true);
@@ -223,9 +272,16 @@ Backend::Pending Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
     const at::Tensor data = only_one("reduce", tensors);
     check_tensor("reduce", data, true);
     check_root("reduce", options.rootRank, getSize());
+    const auto root = static_cast<int>(options.rootRank);
+    if (const auto bits = bit_op_of(options.reduceOp)) {
+      check_bits("reduce", data);
+      return submit(OpType::REDUCE, "ringsmith:reduce", tensors,
+                    [this, data, bits, root, site = python_site()] {
+                      all_reduce_bits(*group_, scratch_of(), data, *bits, getRank() == root, site);
+                    });
+    }
     const comm::ReduceOp op = operation_of("reduce", options.reduceOp);
     check_reducible("reduce", data, op);
-    const auto root = static_cast<int>(options.rootRank);
     return submit(OpType::REDUCE, "ringsmith:reduce", tensors,
                   [this, data, op, root, site = python_site()] {
                     Flat flat(data, Flat::For::reducing);
@@ -271,6 +327,57 @@ Backend::Pending Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
                   });
   });
 }
+
+#if RINGSMITH_TORCH_COALESCES
+// One call after the other in the tensors' own memory: packing would copy everything twice.
+Backend::Pending Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                          const c10d::AllgatherOptions&) {
+  return with_python_errors([&] {
+    constexpr auto kCall = "all_gather_into_tensor_coalesced";
+    check_equal_lengths(kCall, outputs, inputs);
+    for (std::size_t t = 0; t < inputs.size(); ++t) {
+      check_tensor(kCall, inputs[t], false);
+      check_tensor(kCall, outputs[t], true);
+      check_same_type(kCall, inputs[t], outputs[t]);
+      check_world_times(kCall, outputs[t], inputs[t], getSize());
+    }
+    return submit(OpType::COALESCED, "ringsmith:all_gather_into_tensor_coalesced", outputs,
+                  [this, outputs, inputs, site = python_site()] {
+                    for (std::size_t t = 0; t < inputs.size(); ++t) {
+                      Flat all(outputs[t]), mine(inputs[t]);
+                      group_->all_gather(mine.buffer(site), all.buffer(site));
+                      all.give_back();
+                    }
+                  });
+  });
+}
+
+Backend::Pending Backend::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  return with_python_errors([&] {
+    constexpr auto kCall = "reduce_scatter_tensor_coalesced";
+    const comm::ReduceOp op = operation_of(kCall, options.reduceOp);
+    check_equal_lengths(kCall, outputs, inputs);
+    for (std::size_t t = 0; t < inputs.size(); ++t) {
+      check_tensor(kCall, inputs[t], false);
+      check_tensor(kCall, outputs[t], true);
+      check_same_type(kCall, inputs[t], outputs[t]);
+      check_world_times(kCall, inputs[t], outputs[t], getSize());
+      check_reducible(kCall, outputs[t], op);
+    }
+    return submit(OpType::COALESCED, "ringsmith:reduce_scatter_tensor_coalesced", outputs,
+                  [this, outputs, inputs, op, site = python_site()] {
+                    for (std::size_t t = 0; t < inputs.size(); ++t) {
+                      Flat part(outputs[t], Flat::For::reducing);
+                      const Flat all(inputs[t], Flat::For::reducing);
+                      group_->reduce_scatter(all.buffer(site), part.buffer(site),
+                                             part.operation(op));
+                      part.give_back();
+                    }
+                  });
+  });
+}
+#endif
 
 // outputs[rank][tensor]. One all_gather for all tensors.
 Backend::Pending Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
@@ -376,10 +483,17 @@ Backend::Pending Backend::reduce_scatter(Tensors& outputs, Lists& inputs,
   return with_python_errors([&] {
     const at::Tensor output = only_one("reduce_scatter", outputs);
     const Tensors parts = only_list("reduce_scatter", inputs, getSize());
-    const comm::ReduceOp op = operation_of("reduce_scatter", options.reduceOp);
     check_tensor("reduce_scatter", output, true);
-    check_reducible("reduce_scatter", output, op);
     check_parts("reduce_scatter", parts, output, false);
+    if (const auto bits = bit_op_of(options.reduceOp)) {
+      check_bits("reduce_scatter", output);
+      return submit(OpType::REDUCE_SCATTER, "ringsmith:reduce_scatter", outputs,
+                    [this, parts, output, bits, site = python_site()] {
+                      reduce_scatter_bits(*group_, scratch_of(), parts, output, *bits, site);
+                    });
+    }
+    const comm::ReduceOp op = operation_of("reduce_scatter", options.reduceOp);
+    check_reducible("reduce_scatter", output, op);
     return submit(
         OpType::REDUCE_SCATTER, "ringsmith:reduce_scatter", outputs,
         [this, parts, output, op, site = python_site()] {
@@ -405,10 +519,19 @@ Backend::Pending Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& i
                                                const c10d::ReduceScatterOptions& options) {
   return with_python_errors([&] {
     constexpr auto kCall = "reduce_scatter_tensor";
-    const comm::ReduceOp op = operation_of(kCall, options.reduceOp);
     check_tensor(kCall, input, false);
     check_tensor(kCall, output, true);
     check_same_type(kCall, input, output);
+    if (const auto bits = bit_op_of(options.reduceOp)) {
+      check_bits(kCall, output);
+      check_world_times(kCall, input, output, getSize());
+      const Tensors parts = input.reshape({getSize(), -1}).unbind();
+      return submit(OpType::_REDUCE_SCATTER_BASE, "ringsmith:reduce_scatter_tensor", {output},
+                    [this, output, parts, bits, site = python_site()] {
+                      reduce_scatter_bits(*group_, scratch_of(), parts, output, *bits, site);
+                    });
+    }
+    const comm::ReduceOp op = operation_of(kCall, options.reduceOp);
     check_reducible(kCall, output, op);
     return submit(OpType::_REDUCE_SCATTER_BASE, "ringsmith:reduce_scatter_tensor", {output},
                   [this, output, input, op, site = python_site()] {

@@ -11,6 +11,7 @@
 // |                                      |   padded to the longest                                |
 // | send, recv                           | messages.hpp                                           |
 // | barrier                              | the runtime's                                          |
+// | bit operations, sparse all_reduce    | gathered.hpp                                           |
 //
 // Calls are asynchronous (jobs.hpp). The call itself checks its arguments, on the rank that made
 // the mistake; wait() or the future reports errors that only appear between ranks.
@@ -30,6 +31,7 @@
 #endif
 
 #include "labs/torch/flat.hpp"
+#include "labs/torch/gathered.hpp"
 #include "labs/torch/group.hpp"
 #include "labs/torch/jobs.hpp"
 #include "labs/torch/messages.hpp"
@@ -38,8 +40,10 @@ namespace ringsmith::pytorch {
 
 // Since PyTorch 2.0 a plug-in is a Backend; a ProcessGroup has a Backend for each kind of device.
 #if TORCH_VERSION_MAJOR >= 2
+#define RINGSMITH_TORCH_COALESCES (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 1)
 using PluginBase = c10d::Backend;
 #else
+#define RINGSMITH_TORCH_COALESCES 0
 using PluginBase = c10d::ProcessGroup;
 #endif
 
@@ -68,6 +72,12 @@ class Backend final : public PluginBase {
                           const c10d::AllgatherOptions& options) override;
   Pending allgather_coalesced(Lists& outputs, Tensors& inputs,
                               const c10d::AllgatherOptions& options) override;
+#if RINGSMITH_TORCH_COALESCES
+  Pending allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  Pending reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+#endif
   Pending gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
   Pending scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& options) override;
   Pending reduce_scatter(Tensors& outputs, Lists& inputs,
@@ -99,7 +109,9 @@ class Backend final : public PluginBase {
  private:
   // body runs when the call's turn arrives.
   Pending submit(c10d::OpType type, const char* title, Tensors results, std::function<void()> body);
+  Pending allreduce_of_sparse(Tensors& tensors, const c10d::AllreduceOptions& options);
   std::byte* scratch(std::size_t bytes);
+  Scratch scratch_of();
   Pending exchange(const char* title, c10d::OpType type, Tensors outputs, Tensors inputs,
                    Tensors results);
   void exchange_now(const Tensors& outputs, const Tensors& inputs, comm::Site site);

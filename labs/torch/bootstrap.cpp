@@ -23,7 +23,7 @@ std::string StoreMeeting::key(int rank) const {
 }
 
 std::vector<std::string> StoreMeeting::all_gather(const std::string& record) {
-  store_->set(key(rank()), {record.begin(), record.end()});
+  store_->set(key(rank()), std::vector<std::uint8_t>(record.begin(), record.end()));
   const auto until = Clock::now() + place_.timeout;
   std::vector<std::string> records;
   for (int r = 0; r < size(); ++r) {

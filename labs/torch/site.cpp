@@ -31,12 +31,21 @@ const char* kept(const std::string& file) {
   return files->insert(file).first->c_str();
 }
 
+// True while the interpreter shuts down: then this thread could not get the GIL.
+bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030d0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
 }  // namespace
 
 void set_library_folders(std::vector<std::string> folders) { libraries() = std::move(folders); }
 
 comm::Site python_site() {
-  if (Py_IsInitialized() == 0 || _Py_IsFinalizing() != 0) return {};
+  if (Py_IsInitialized() == 0 || is_finalizing()) return {};
   const pybind11::gil_scoped_acquire gil;
   const auto take = [](auto* reference) {
     return pybind11::reinterpret_steal<pybind11::object>(reinterpret_cast<PyObject*>(reference));

@@ -59,7 +59,8 @@ def _create(given, pg_options=None):
 
 def _backend(group):
     group = group or dist.distributed_c10d._get_default_group()
-    return group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
+    backend = group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
+    return getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps every group
 
 
 def facts(group=None):
