@@ -116,7 +116,10 @@ class Backend final : public PluginBase {
                    Tensors results);
   void exchange_now(const Tensors& outputs, const Tensors& inputs, comm::Site site);
   Pending message(Tensors& tensors, int peer, int tag, bool out);
-  [[nodiscard]] std::shared_ptr<comm::ProcessGroup> connect(int from, int to);
+  Outgoing& outgoing_to(int peer);
+  Incoming& incoming_from(int peer);
+  [[nodiscard]] StoreMeeting meeting(int from, int to) const;
+  [[nodiscard]] std::shared_ptr<Group> connect(int from, int to);
 
   c10::intrusive_ptr<c10d::Store> store_;
   comm::GroupOptions options_;

@@ -35,11 +35,16 @@ std::vector<std::string> StoreMeeting::all_gather(const std::string& record) {
   return records;
 }
 
+bool StoreMeeting::has_arrived(int rank) const {
+  if (store_->check({key(rank)})) return true;
+  if (const std::string why = lost_ ? lost_(rank) : std::string(); !why.empty())
+    throw PeerLost(why, seen_by(this->rank(), rank));
+  return false;
+}
+
 void StoreMeeting::await(int rank, Clock::time_point until) const {
-  for (milliseconds pause = kFirstLook; !store_->check({key(rank)});
+  for (milliseconds pause = kFirstLook; !has_arrived(rank);
        pause = std::min(2 * pause, kLastLook)) {
-    if (const std::string why = lost_ ? lost_(rank) : std::string(); !why.empty())
-      throw PeerLost(why, seen_by(this->rank(), rank));
     if (Clock::now() >= until) report_missing();
     std::this_thread::sleep_for(pause);
   }

@@ -39,6 +39,8 @@ class StoreMeeting : public comm::Bootstrap {
   // Throws TimeoutError naming the ranks that did not arrive, or PeerLost for a rank that cannot
   // arrive any more.
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override;
+  // True if the rank has begun the current exchange. Throws PeerLost if it never will.
+  [[nodiscard]] bool has_arrived(int rank) const;
 
  private:
   [[nodiscard]] std::string key(int rank) const;

@@ -1,5 +1,5 @@
 // The runtime's group under a PyTorch group. It lets a call on a separate thread hold its core, and
-// tells whether a rank is known to be gone.
+// tells whether a rank is known to be gone or has sent a message.
 #pragma once
 
 #include <atomic>
@@ -20,6 +20,11 @@ class Group : public comm::CpuProcessGroup {
   void hold_core(bool hold) {
     holds_.store(hold, std::memory_order_relaxed);
     peers_.waiter().hold_core(hold);
+  }
+  // True if a message of the peer waits for a recv(). Call it on the thread that calls recv().
+  [[nodiscard]] bool has_message(int peer) {
+    peers_.segments().look();
+    return dispatcher_.channels().in(peer, comm::kSendLane).has_message();
   }
   // The reason why the rank is lost, or "" while it is alive. May be called while a call runs.
   [[nodiscard]] std::string loss_of(int rank) const {

@@ -43,6 +43,9 @@ class Job final : public c10d::Work {
   std::vector<at::Tensor> result() override { return results_; }
   // For a job without a body: completes it with this error, or successfully if it is null.
   void end(std::exception_ptr error);
+  // For a recv() from any source: the rank whose message it has received. Set it before end().
+  void set_source(int rank) { source_ = rank; }
+  [[nodiscard]] int sourceRank() const override { return source_; }
 
  private:
   friend class Jobs;
@@ -55,6 +58,7 @@ class Job final : public c10d::Work {
   std::exception_ptr error_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::weak_ptr<Jobs> queue_;
+  int source_ = -1;
 };
 
 class Jobs : public std::enable_shared_from_this<Jobs> {

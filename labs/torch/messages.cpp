@@ -15,6 +15,9 @@ namespace {
 
 constexpr int kSender = 0, kReceiver = 1;
 
+// Pauses between two looks for a message from any source, doubled each time.
+constexpr std::chrono::microseconds kFirstPause{50}, kLastPause{5000};
+
 constexpr std::size_t kHeaderWords = 3;
 using HeaderWords = std::array<std::int64_t, kHeaderWords>;
 
@@ -61,6 +64,7 @@ void Direction::work() {
       if (broken_) std::rethrow_exception(broken_);
       if (stopping_ && !finishes())
         throw Aborted("the group was destroyed while a recv() had no message yet");
+      if (must_wait(lock)) continue;
       if (!group_) {
         lock.unlock();
         auto made = connect_();
@@ -81,7 +85,8 @@ void Direction::fail_all(Lock& lock) {
   std::list<Message> all;
   all.swap(posted_);
   lock.unlock();
-  for (Message& message : all) message.done(broken_);
+  for (Message& message : all)
+    if (!message.any || message.any->leave()) message.done(broken_);
   lock.lock();
 }
 
@@ -89,7 +94,7 @@ void Direction::stop() {
   {
     const Lock lock(mutex_);
     stopping_ = true;
-    if (group_ && !posted_.empty() && !finishes()) group_->abort();
+    if (group_ && !posted_.empty() && !finishes()) group_->abort(comm::Site{});
   }
   due_.notify_one();
   if (thread_.joinable()) thread_.join();
@@ -117,6 +122,8 @@ void Outgoing::serve(Lock& lock) {
 bool Incoming::take_at_once(Message& message, Lock& lock) {
   const auto found = kept_.find(message.tag);
   if (found == kept_.end()) return false;
+  if (message.any && !message.any->take()) return true;  // another direction has served it
+  message.any = nullptr;
   const Kept kept = std::move(found->second.front());
   found->second.pop_front();
   if (found->second.empty()) kept_.erase(found);
@@ -132,6 +139,47 @@ bool Incoming::take_at_once(Message& message, Lock& lock) {
   return true;
 }
 
+bool Incoming::must_wait(Lock& lock) {
+  posted_.remove_if([](const Message& m) { return m.any && m.any->taken(); });
+  if (posted_.empty()) return true;
+  if (std::ranges::any_of(posted_, [](const Message& m) { return m.any == nullptr; })) return false;
+  lock.unlock();
+  // The loss is looked up first: a message that was sent before it still counts.
+  const std::string loss = connected() ? group().loss_of(kSender) : std::string();
+  const bool here = connected() ? group().has_message(kSender) : arrived_();
+  lock.lock();
+  if (!here && !loss.empty()) throw PeerLost(loss, seen_by(kReceiver, kSender));
+  if (here) {
+    pause_ = {};
+    return false;
+  }
+  const auto now = std::chrono::steady_clock::now();
+  const auto late =
+      std::ranges::find_if(posted_, [&](const Message& m) { return m.any->until() <= now; });
+  if (late != posted_.end()) {
+    const Message message = std::move(*late);
+    posted_.erase(late);
+    if (!message.any->take()) return true;
+    lock.unlock();
+    message.done(std::make_exception_ptr(PythonError(
+        TimeoutError("recv() of tag " + std::to_string(message.tag) + " from any source" +
+                     place_of(message.site) + ": no rank sent such a message in time"))));
+    lock.lock();
+    return true;
+  }
+  pause_ = std::clamp(2 * pause_, kFirstPause, kLastPause);
+  wait_for_post(lock, pause_);
+  return true;
+}
+
+// The first posted recv() of the tag. If it is from any source, this direction takes it.
+std::list<Message>::iterator Incoming::find_posted(std::int64_t tag) {
+  const auto found = std::ranges::find_if(
+      posted_, [&](const Message& m) { return m.tag == tag && (!m.any || m.any->take()); });
+  if (found != posted_.end()) found->any = nullptr;
+  return found;
+}
+
 void Incoming::serve(Lock& lock) {
   const comm::Site site = posted_.front().site;
   lock.unlock();
@@ -139,16 +187,14 @@ void Incoming::serve(Lock& lock) {
   group().recv(comm::Buffer(std::span<std::int64_t>(words), site), kSender);
   const Header header{words[0], words[1], words[2]};
   lock.lock();
-  const auto wanted = std::find_if(posted_.begin(), posted_.end(),
-                                   [&](const Message& m) { return m.tag == header.tag; });
+  const auto wanted = find_posted(header.tag);
   if (wanted == posted_.end()) {
     lock.unlock();
     Kept kept{header, std::vector<std::byte>(static_cast<std::size_t>(header.bytes))};
     if (header.bytes > 0) group().recv(bytes_at(kept.payload.data(), header.bytes, site), kSender);
     lock.lock();
     // A recv() of this tag may have been posted while the payload arrived. If so, serve it.
-    const auto late = std::find_if(posted_.begin(), posted_.end(),
-                                   [&](const Message& m) { return m.tag == header.tag; });
+    const auto late = find_posted(header.tag);
     kept_[header.tag].push_back(std::move(kept));
     if (late == posted_.end()) return;
     Message message = std::move(*late);

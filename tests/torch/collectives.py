@@ -165,6 +165,46 @@ def rank_main(short):
     for n, tensor in zip((3, 0, 5000, 64), many):
         same(tensor, fold("SUM", [values(n, torch.float32, r) for r in range(world)]), "all_reduce_coalesced")
 
+    # ---- bit operations, and sums of sparse tensors: beside gloo, and computed from all inputs ----
+    for dtype, n, op in itertools.product((torch.int8, torch.int32, torch.int64, torch.uint8), sizes, ("BAND", "BOR", "BXOR")):
+        by = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}[op]
+        bits = lambda r, salt=0: torch.randint(-128, 128, (n,), generator=torch.Generator().manual_seed(  # noqa: E731
+            31 * r + n + salt)).to(dtype)  # noqa: B023
+        wanted = functools.reduce(by, [bits(r) for r in range(world)])
+        reduce_op = getattr(dist.ReduceOp, op)
+        for layout, tensor in layouts(n, dtype):
+            tensor.copy_(bits(rank).view(tensor.t().shape).t() if layout == "transposed" else bits(rank))
+            dist.all_reduce(tensor, reduce_op)
+            same(tensor.t().reshape(-1) if layout == "transposed" else tensor, wanted, f"{op} of {n} {dtype}, {layout}")
+        if n:
+            theirs = bits(rank)
+            dist.all_reduce(theirs, reduce_op, group=gloo)
+            same(theirs, wanted, f"gloo's {op} of {n} {dtype}")
+        tensor = bits(rank)
+        dist.reduce(tensor, world - 1, reduce_op)
+        same(tensor, wanted if rank == world - 1 else bits(rank), f"reduce by {op} of {n} {dtype}")
+        wanted = functools.reduce(by, [bits(r, 100 + rank) for r in range(world)])
+        parts = [bits(rank, 100 + p) for p in range(world)]
+        out = torch.empty(n, dtype=dtype)
+        dist.reduce_scatter(out, parts, reduce_op)
+        same(out, wanted, f"reduce_scatter by {op} of {n} {dtype}")
+        out = torch.empty(n, dtype=dtype)
+        dist.reduce_scatter_tensor(out, torch.cat(parts), reduce_op)
+        same(out, wanted, f"reduce_scatter_tensor by {op} of {n} {dtype}")
+    for rows, entries, dense in ((1, 0, ()), (1, 1, ()), (7, 3, ()), (50, 30, (5,)), (1000, 400, (2, 3))):
+        def sparse(r):
+            g = torch.Generator().manual_seed(100 * r + rows)
+            count = max(entries - r, 0)  # another number on each rank; rows repeat
+            indices = torch.randint(0, rows, (1, count), generator=g)
+            return torch.sparse_coo_tensor(indices, torch.randint(-4, 5, (count, *dense), generator=g).float(), (rows, *dense))
+        wanted = sum(sparse(r).to_dense() for r in range(world))
+        ours, theirs = sparse(rank), sparse(rank)
+        dist.all_reduce(ours)
+        same(ours.to_dense(), wanted, f"sum of sparse tensors with {rows} rows")
+        if entries:
+            dist.all_reduce(theirs, group=gloo)
+            same(theirs.to_dense(), wanted, f"gloo's sum of sparse tensors with {rows} rows")
+
     # ---- sums that round, in gloo's order ----
     strict = dist.new_group(backend="ringsmith", pg_options=ringsmith_torch.Options(algorithm="gloo_ring"))
     for dtype, n in itertools.product((torch.float32, torch.float64), [*sizes, 100003]):
@@ -219,6 +259,28 @@ def rank_main(short):
             same(got[tag], torch.full((5,), float(tag)), f"a message of tag {tag}")
         for work in sends:
             work.wait()
+        if rank == 0:  # from any source: each rank's messages in order, all of them, with the right source
+            left = dict.fromkeys(range(1, world), 0)
+            for _ in range(20 * (world - 1)):
+                one = torch.zeros(1)
+                source = dist.recv(one, tag=9)
+                same(one, torch.full((1,), 100.0 * source + left[source]), f"a message from any source, here {source}")
+                left[source] += 1
+            assert set(left.values()) == {20}
+            one = torch.zeros(1)  # posted before it is sent, and with other recv()s pending
+            work, by_name = dist.irecv(one, tag=11), [dist.irecv(torch.zeros(1), r, tag=12) for r in range(1, world)]
+            dist.barrier()
+            work.wait()
+            same(one, torch.full((1,), 7.0), "a message from any source, posted early")
+            for other in by_name:
+                other.wait()
+        else:
+            for k in range(20):
+                dist.send(torch.full((1,), 100.0 * rank + k), 0, tag=9)
+            dist.barrier()
+            dist.send(torch.full((1,), 1.0), 0, tag=12)
+            if rank == 1:
+                dist.send(torch.full((1,), 7.0), 0, tag=11)
         for k in range(200):  # messages with one tag arrive in order
             dist.isend(torch.tensor([k]), to)
         for k in range(200):
@@ -250,18 +312,19 @@ def rank_main(short):
         raise AssertionError(f"not refused: {text}")
 
     x = torch.ones(4)
-    refused("BAND, BOR and BXOR are not supported", lambda: dist.all_reduce(x.int(), dist.ReduceOp.BAND))
-    refused("BAND, BOR and BXOR are not supported", lambda: dist.reduce(x.int(), 0, dist.ReduceOp.BXOR))
+    refused("BAND, BOR and BXOR need an integral type, got Float", lambda: dist.all_reduce(x, dist.ReduceOp.BAND))
+    refused("BAND, BOR and BXOR need an integral type, got Float", lambda: dist.reduce(x, 0, dist.ReduceOp.BXOR))
     refused("AVG needs a floating type, got Int", lambda: dist.all_reduce(x.int(), dist.ReduceOp.AVG))
-    refused("call tensor.to_dense()", lambda: dist.all_reduce(torch.eye(3).to_sparse()))
+    refused("the only operation on sparse tensors is SUM",
+            lambda: dist.all_reduce(torch.eye(3).to_sparse(), dist.ReduceOp.MAX))
     refused("call tensor.clone()", lambda: dist.all_reduce(torch.ones(1).expand(4)))
     refused("reduce: tensors of type ComplexFloat cannot be reduced",
             lambda: dist.reduce(torch.ones(2, dtype=torch.complex64), 0))
     refused("tensors of the same size are needed, got 5 and 4 elements", lambda: dist.all_gather([torch.ones(5)] * world, x))
     refused("must hold world size", lambda: dist.all_gather_into_tensor(torch.zeros(4 * world + 1), x))
     refused("split sizes must add up", lambda: dist.all_to_all_single(x, x, [9] * world, [9] * world))
-    if world > 1:
-        refused("recv from any source is not supported", lambda: dist.recv(x))
+    if world == 1:
+        refused("the group has no other rank", lambda: dist.recv(x))
     same(values(3, torch.float32, 0), values(3, torch.float32, 0), "the oracle itself")
     tensor = torch.ones(3)
     dist.all_reduce(tensor)

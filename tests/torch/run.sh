@@ -18,6 +18,7 @@ else
   "$python" collectives.py || exit $?
   "$python" training.py
   "$python" programs.py
+  "$python" features.py
   "$python" faults.py --kills "${RINGSMITH_TEST_KILLS:-20}"
   "$python" suite.py --world 3
 fi

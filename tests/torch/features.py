@@ -1,0 +1,514 @@
+#!/usr/bin/python3
+"""Tries the features of torch.distributed one after the other over gloo and over this backend, and compares.
+
+    features.py [--worlds 2,3,4] [--only REGEX]
+
+A feature that passes over gloo must pass here, unless REFUSED has the reason. A feature that this version of PyTorch
+does not have fails over both, and says nothing. Each feature compares its result with the expected one.
+"""
+import argparse
+import json
+import os
+import re
+import sys
+import warnings
+
+import ranks
+
+# Features that gloo has and this backend refuses, and why.
+REFUSED = {
+    "monitored_barrier": "torch.distributed lets only a backend called gloo do this; barrier() here names who is missing",
+}
+
+# Tried with TORCH_DISTRIBUTED_DEBUG=DETAIL, too.
+DETAIL = ("functional_all_gather_tensor", "zero_redundancy_optimizer", "fsdp", "sparse_sum", "bit_operations")
+
+FEATURES = {}
+
+
+def feature(function):
+    FEATURES[function.__name__] = function
+    return function
+
+
+def ramp(rank, n=4):
+    import torch
+    return torch.arange(float(n)) + rank
+
+
+def equal(got, wanted):
+    import torch
+    got = got * 1  # waits for the result of a functional collective
+    assert got.dtype == wanted.dtype and torch.equal(got, wanted), f"{got} is not {wanted}"
+
+
+def close(got, wanted):
+    import torch
+    torch.testing.assert_close(got, wanted, atol=1e-5, rtol=1e-5)
+
+
+def all_ramps(world, n=4):
+    return [ramp(r, n) for r in range(world)]
+
+
+# ---- functional collectives ----
+@feature
+def functional_all_reduce(rank, world, dist, torch):
+    from torch.distributed import _functional_collectives as fc
+    equal(fc.all_reduce(ramp(rank), "sum", dist.group.WORLD), sum(all_ramps(world)))
+
+
+@feature
+def functional_all_gather_tensor(rank, world, dist, torch):
+    from torch.distributed import _functional_collectives as fc
+    equal(fc.all_gather_tensor(ramp(rank), 0, dist.group.WORLD), torch.cat(all_ramps(world)))
+
+
+@feature
+def functional_reduce_scatter_tensor(rank, world, dist, torch):
+    from torch.distributed import _functional_collectives as fc
+    for op in ("sum", "max"):
+        wanted = torch.stack(all_ramps(world, 3 * world))
+        wanted = wanted.sum(0) if op == "sum" else wanted.amax(0)
+        equal(fc.reduce_scatter_tensor(ramp(rank, 3 * world), op, 0, dist.group.WORLD), wanted.chunk(world)[rank])
+
+
+@feature
+def functional_coalesced(rank, world, dist, torch):
+    from torch.distributed import _functional_collectives as fc
+    a, b = fc.all_gather_into_tensor_coalesced([ramp(rank), ramp(rank, 2)], dist.group.WORLD)
+    equal(a, torch.cat(all_ramps(world)))
+    equal(b, torch.cat(all_ramps(world, 2)))
+    a, b = fc.reduce_scatter_tensor_coalesced([ramp(rank, 2 * world), ramp(rank, world)], "sum", [0, 0], dist.group.WORLD)
+    equal(a, sum(all_ramps(world, 2 * world)).chunk(world)[rank])
+    equal(b, sum(all_ramps(world, world)).chunk(world)[rank])
+    a, b = fc.all_reduce_coalesced([ramp(rank), ramp(rank, 3)], "sum", dist.group.WORLD)
+    equal(a, sum(all_ramps(world)))
+    equal(b, sum(all_ramps(world, 3)))
+
+
+@feature
+def functional_all_to_all(rank, world, dist, torch):
+    from torch.distributed import _functional_collectives as fc
+    equal(fc.all_to_all_single(torch.arange(float(world)), None, None, dist.group.WORLD), torch.full((world,), float(rank)))
+
+
+@feature
+def functional_broadcast(rank, world, dist, torch):
+    from torch.distributed import _functional_collectives as fc
+    equal(fc.broadcast(ramp(rank), world - 1, dist.group.WORLD), ramp(world - 1))
+
+
+@feature
+def functional_gradients(rank, world, dist, torch):
+    from torch.distributed import _functional_collectives as fc
+    x = ramp(rank).requires_grad_()
+    fc.all_gather_tensor_autograd(x, 0, dist.group.WORLD).sum().backward()
+    equal(x.grad, torch.full((4,), float(world)))
+    x = torch.ones(4 * world, requires_grad=True)
+    fc.reduce_scatter_tensor_autograd(x, "sum", 0, dist.group.WORLD).sum().backward()
+    equal(x.grad, torch.ones(4 * world))
+
+
+@feature
+def coalescing_manager(rank, world, dist, torch):
+    from torch.distributed.distributed_c10d import _coalescing_manager
+    tensors = [ramp(rank, n) for n in (3, 5)]
+    with _coalescing_manager():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    for tensor in tensors:
+        equal(tensor, sum(all_ramps(world, len(tensor))))
+    outs = [torch.zeros(n * world) for n in (2, 3)]
+    with _coalescing_manager(async_ops=True) as manager:
+        for out in outs:
+            dist.all_gather_into_tensor(out, ramp(rank, len(out) // world))
+    manager.wait()
+    for out in outs:
+        equal(out, torch.cat(all_ramps(world, len(out) // world)))
+    outs = [torch.zeros(n) for n in (2, 3)]
+    with _coalescing_manager(async_ops=True) as manager:
+        for out in outs:
+            dist.reduce_scatter_tensor(out, ramp(rank, len(out) * world))
+    manager.wait()
+    for out in outs:
+        equal(out, sum(all_ramps(world, len(out) * world)).chunk(world)[rank])
+
+
+@feature
+def compiled_all_reduce(rank, world, dist, torch):
+    from torch.distributed import _functional_collectives as fc
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def twice(x):
+        return fc.all_reduce(x + 1, "sum", dist.group.WORLD) * 2
+    equal(twice(torch.ones(2)), torch.full((2,), 4.0 * world))
+
+
+@feature
+def compiled_by_inductor(rank, world, dist, torch):
+    from torch.distributed import _functional_collectives as fc
+
+    @torch.compile(fullgraph=True)
+    def gathered(x):
+        return fc.all_gather_tensor(fc.all_reduce(x + 1, "sum", dist.group.WORLD) * 2, 0, dist.group.WORLD) + 1
+    equal(gathered(torch.ones(2)), torch.full((2 * world,), 4.0 * world + 1))
+
+
+# ---- messages ----
+@feature
+def batch_isend_irecv(rank, world, dist, torch):
+    got = torch.zeros(4)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, ramp(rank), (rank + 1) % world),
+                                        dist.P2POp(dist.irecv, got, (rank - 1) % world)]):
+        work.wait()
+    equal(got, ramp((rank - 1) % world))
+
+
+@feature
+def recv_from_any_source(rank, world, dist, torch):
+    for tag in (0, 5):
+        if rank:
+            dist.send(ramp(rank), 0, tag=tag)
+            continue
+        seen = set()
+        for _ in range(world - 1):
+            got = torch.zeros(4)
+            source = dist.recv(got, tag=tag)
+            equal(got, ramp(source))
+            seen.add(source)
+        assert seen == set(range(1, world)), seen
+
+
+@feature
+def recv_from_any_source_and_by_name(rank, world, dist, torch):
+    if rank:
+        for k in range(3):
+            dist.send(ramp(10 * rank + k), 0)
+        return
+    got = torch.zeros(4)
+    first = dist.recv(got)
+    equal(got, ramp(10 * first))
+    for peer in range(1, world):  # the others' messages are still there, in order
+        for k in range(1 if peer == first else 0, 3):
+            dist.recv(got, peer)
+            equal(got, ramp(10 * peer + k))
+
+
+@feature
+def object_collectives(rank, world, dist, torch):
+    every = [None] * world
+    dist.all_gather_object(every, {"rank": rank})
+    assert every == [{"rank": r} for r in range(world)]
+    mine = [None]
+    dist.scatter_object_list(mine, list(range(world)) if rank == 0 else None)
+    assert mine == [rank]
+    if rank == 0:
+        dist.send_object_list([1, "two"], 1)
+    if rank == 1:
+        got = [None, None]
+        dist.recv_object_list(got, 0)
+        assert got == [1, "two"]
+
+
+# ---- reductions ----
+@feature
+def bit_operations(rank, world, dist, torch):
+    for dtype in (torch.int8, torch.int32, torch.int64, torch.uint8):
+        for op, by in (("BAND", torch.bitwise_and), ("BOR", torch.bitwise_or), ("BXOR", torch.bitwise_xor)):
+            parts = [(torch.arange(67) * (2 * r + 3) % 127).to(dtype) for r in range(world)]
+            wanted = parts[0]
+            for part in parts[1:]:
+                wanted = by(wanted, part)
+            got = parts[rank].clone()
+            dist.all_reduce(got, getattr(dist.ReduceOp, op))
+            equal(got, wanted)
+            got = parts[rank].clone()
+            dist.reduce(got, world - 1, getattr(dist.ReduceOp, op))
+            if rank == world - 1:
+                equal(got, wanted)
+
+
+@feature
+def sparse_sum(rank, world, dist, torch):
+    for entries in ([[rank, 4]], [[]] if rank else [[2, 2]]):  # different rows, the same row, none, one twice
+        indices = torch.tensor(entries, dtype=torch.int64).reshape(1, -1)
+        values = torch.ones(indices.shape[1], 3) * (rank + 1)
+        mine = torch.sparse_coo_tensor(indices, values, (7, 3))
+        parts = [None] * world
+        dist.all_gather_object(parts, mine.to_dense())
+        dist.all_reduce(mine)
+        equal(mine.to_dense(), sum(parts))
+
+
+@feature
+def ddp_with_a_sparse_embedding(rank, world, dist, torch):
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Embedding(10, 4, sparse=True))
+    model(torch.tensor([rank, 5])).sum().backward()
+    gradient = model.module.weight.grad
+    assert gradient.is_sparse
+    wanted = torch.zeros(10, 4)
+    wanted[5] += 1
+    for r in range(world):
+        wanted[r] += 1 / world
+    close(gradient.to_dense(), wanted)
+
+
+# ---- parallel training ----
+def two_layers(torch, world):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 12 * world), torch.nn.ReLU(), torch.nn.Linear(12 * world, 8))
+
+
+@feature
+def dtensor(rank, world, dist, torch):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    mesh = init_device_mesh("cpu", (world,))
+    torch.manual_seed(0)
+    full = torch.randn(8, 6)
+    rows, columns = distribute_tensor(full, mesh, [Shard(0)]), distribute_tensor(full.t().contiguous(), mesh, [Shard(1)])
+    equal(rows.full_tensor(), full)
+    close((rows @ columns).redistribute(mesh, [Replicate()]).to_local(), full @ full.t())
+    equal(rows.redistribute(mesh, [Shard(1)]).full_tensor(), full)
+
+
+@feature
+def tensor_parallel(rank, world, dist, torch):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    model, alone = two_layers(torch, world), two_layers(torch, world)
+    x = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
+    split = parallelize_module(model, init_device_mesh("cpu", (world,)), {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    split(x).square().sum().backward()
+    alone(x).square().sum().backward()
+    close(split(x), alone(x))
+    close(split[0].weight.grad.full_tensor(), alone[0].weight.grad)
+
+
+@feature
+def sequence_parallel(rank, world, dist, torch):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
+    model = torch.nn.Sequential(torch.nn.LayerNorm(8), *two_layers(torch, world))
+    x = torch.randn(2, 4 * world, 8, generator=torch.Generator().manual_seed(1))
+    wanted = model(x)
+    split = parallelize_module(model, init_device_mesh("cpu", (world,)), {
+        "0": SequenceParallel(), "1": ColwiseParallel(input_layouts=Shard(1)),
+        "3": RowwiseParallel(output_layouts=Shard(1), use_local_output=False)})
+    close(split(x.chunk(world, 1)[rank].contiguous()).full_tensor(), wanted)
+
+
+@feature
+def mesh_of_two_dimensions(rank, world, dist, torch):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    shape = (world // 2, 2) if world % 2 == 0 else (1, world)
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("data", "tensor"))
+    model, alone = two_layers(torch, world), two_layers(torch, world)
+    parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    x = torch.ones(2, 8)
+    close(model(x), alone(x))
+    total = torch.ones(1)
+    dist.all_reduce(total, group=mesh["data"].get_group())
+    equal(total, torch.full((1,), float(shape[0])))
+
+
+@feature
+def fsdp(rank, world, dist, torch):
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    model, alone = two_layers(torch, world), two_layers(torch, world)
+    sharded = FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+    x = torch.randn(6, 8, generator=torch.Generator().manual_seed(1))
+    for net in (sharded, alone):
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+    for name, value in sharded.state_dict().items():
+        close(value, alone.state_dict()[name])
+
+
+@feature
+def fsdp2(rank, world, dist, torch):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    model = two_layers(torch, world)
+    fully_shard(model, mesh=init_device_mesh("cpu", (world,)))
+    model(torch.ones(3, 8)).sum().backward()
+
+
+@feature
+def checkpoint(rank, world, dist, torch):
+    import torch.distributed.checkpoint as dcp
+    folder = os.environ["STORE"] + "-checkpoint"
+    dcp.save({"same": ramp(0), "count": 3}, checkpoint_id=folder)
+    loaded = {"same": torch.zeros(4), "count": 0}
+    dcp.load(loaded, checkpoint_id=folder)
+    equal(loaded["same"], ramp(0))
+    assert loaded["count"] == 3
+
+
+@feature
+def pipelines(rank, world, dist, torch):
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(4, 4) for _ in range(world)]
+    x = torch.randn(4 * world, 4, generator=torch.Generator().manual_seed(1))
+    for schedule in (ScheduleGPipe, Schedule1F1B):
+        stage = PipelineStage(layers[rank], rank, world, torch.device("cpu"))
+        run = schedule(stage, 2 * world, loss_fn=lambda out, target: (out - target).square().mean())
+        layers[rank].zero_grad()
+        if rank == 0:
+            run.step(x)
+        elif rank == world - 1:
+            out = run.step(target=x)
+            close(out, torch.nn.Sequential(*layers)(x))
+        else:
+            run.step()
+        assert layers[rank].weight.grad is not None
+        dist.barrier()
+
+
+@feature
+def zero_redundancy_optimizer(rank, world, dist, torch):
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    model, alone = torch.nn.parallel.DistributedDataParallel(two_layers(torch, world)), two_layers(torch, world)
+    x = torch.ones(2, 8)
+    for net, optimizer in ((model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.1)),
+                           (alone, torch.optim.Adam(alone.parameters(), lr=0.1))):
+        for _ in range(3):
+            optimizer.zero_grad()
+            net(x).sum().backward()
+            optimizer.step()
+    for mine, wanted in zip(model.parameters(), alone.parameters()):
+        close(mine, wanted)
+
+
+@feature
+def join_of_uneven_inputs(rank, world, dist, torch):
+    from torch.distributed.algorithms.join import Join
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    with Join([model]):
+        for _ in range(rank + 1):
+            model(torch.ones(1, 2)).sum().backward()
+
+
+@feature
+def communication_hooks(rank, world, dist, torch):
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+    for state, hook in ((None, default_hooks.fp16_compress_hook), (powerSGD_hook.PowerSGDState(None, 1, start_powerSGD_iter=2),
+                                                             powerSGD_hook.powerSGD_hook)):
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+        model.register_comm_hook(state, hook)
+        for _ in range(4):
+            model(torch.ones(2, 64)).sum().backward()
+        assert model.module.weight.grad.isfinite().all()
+
+
+@feature
+def compiled_ddp(rank, world, dist, torch):
+    model = torch.compile(torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4)), backend="eager")
+    model(torch.ones(2, 4)).sum().backward()
+
+
+# ---- groups ----
+@feature
+def subgroups(rank, world, dist, torch):
+    group, _ = dist.new_subgroups(1)
+    one = torch.ones(1)
+    dist.all_reduce(one, group=group)
+    equal(one, torch.ones(1))
+
+
+@feature
+def timeout_set_later(rank, world, dist, torch):
+    import datetime
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=50), dist.group.WORLD)
+
+
+@feature
+def split_group(rank, world, dist, torch):
+    dist.split_group(dist.group.WORLD, [list(range(world))])
+
+
+@feature
+def monitored_barrier(rank, world, dist, torch):
+    dist.monitored_barrier()
+
+
+def rank_main(backend, names):
+    """Tries the features in one job, up to the first that fails; prints {feature: "" or the first line of the error}."""
+    warnings.simplefilter("ignore")
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    rank, world = ranks.join(backend, timeout=20)
+    import torch
+    import torch.distributed as dist
+    said = {}
+    for name in names.split(","):
+        said[name] = ""
+        try:
+            FEATURES[name](rank, world, dist, torch)
+            dist.barrier()
+        except Exception as error:
+            said[name] = f"{type(error).__name__}: {error}".split("\n")[0][:200]
+            break
+    print("SAID", json.dumps(said), flush=True)
+    os._exit(0)  # gloo's destructor may hang
+
+
+def verdicts(world, backend, names, **more):
+    """Returns {feature: "" or the first error of any rank}. A failure may break the group, so a new job goes on after it."""
+    result, left = {}, list(names)
+    while left:
+        done = ranks.run(world, __file__, "--rank", backend, ",".join(left), limit=400, **more)
+        ranks.expect_success(done, f"features over {backend}")
+        said = [json.loads(line[5:]) for end in done for line in end.text.splitlines() if line.startswith("SAID ")]
+        assert len(said) == world, [end.text for end in done]
+        for name in left:  # at least one: the first that failed on any rank is the last
+            result[name] = next((one[name] for one in said if one.get(name)), "")
+            if result[name] or any(name not in one for one in said):
+                break
+        left = left[left.index(name) + 1:]
+    return result
+
+
+def compare(world, names, words, **more):
+    """Prints a line per feature; returns the number of those that fail here and pass over gloo, without a reason."""
+    gloo, ours = (verdicts(world, backend, names, **more) for backend in ("gloo", "ringsmith"))
+    wrong = 0
+    for name in names:
+        if not ours[name]:
+            verdict = "ok, but fails over gloo" if gloo[name] else "ok"
+        elif gloo[name]:
+            verdict = f"fails over both: {gloo[name]}"
+        elif name in REFUSED:
+            verdict = f"refused: {REFUSED[name]}"
+        else:
+            verdict, wrong = f"FAILED, and passes over gloo: {ours[name]}", wrong + 1
+        print(f"{world} ranks{words}  {name:34} {verdict}", flush=True)
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worlds", default="2,3,4")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--rank", nargs=2, help="(internal) be a rank")
+    args = parser.parse_args()
+    if args.rank:
+        return rank_main(*args.rank)
+    ranks.leave_if_impossible()
+    names = [name for name in FEATURES if re.search(args.only, name)]
+    wrong = 0
+    for world in map(int, args.worlds.split(",")):
+        wrong += compare(world, names, "")
+        # PyTorch then wraps every group, and compares the ranks' calls itself.
+        wrong += compare(world, [name for name in names if name in DETAIL], ", DETAIL", TORCH_DISTRIBUTED_DEBUG="DETAIL")
+    return wrong > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
