@@ -14,7 +14,18 @@
 #include "kernels/cpu/reduce_ops.hpp"
 #include "kernels/reduce.hpp"
 
-namespace ringsmith::kernels::cpu {
+namespace ringsmith::kernels {
+
+void check_reduce(DType dtype, std::span<const ReduceSource> sources, double scale) {
+  if (sources.empty() || sources.size() > kMaxReduceSources)
+    throw UsageError("a reduction takes 1 to 64 sources, got " + std::to_string(sources.size()));
+  if (is_floating(dtype) || scale == 1.0) return;
+  for (const ReduceSource& source : sources)
+    if (source.scaled)
+      throw UsageError("integers cannot be averaged: " + std::string(name_of(dtype)));
+}
+
+namespace cpu {
 
 namespace {
 
@@ -46,7 +57,11 @@ struct Lanes {
       typename std::conditional_t<kWraps, std::make_unsigned<T>, std::type_identity<T>>::type;
   using V = typename VectorOf<Element>::type;
   static constexpr std::size_t kBytes = kVectorBytes;  // in memory
-  static V load(const std::byte* data) { return load_bytes<V>(data); }
+  static V load(const std::byte* data) {
+    V v;
+    std::memcpy(&v, data, sizeof v);
+    return v;
+  }
   static void store(std::byte* data, const V& v) { std::memcpy(data, &v, sizeof v); }
   static V scaled(const V& v, double scale) { return v * static_cast<Element>(scale); }
   static V combine(const V& a, const V& b) { return combine_vectors<Op>(a, b); }
@@ -133,4 +148,5 @@ void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
   });
 }
 
-}  // namespace ringsmith::kernels::cpu
+}  // namespace cpu
+}  // namespace ringsmith::kernels
