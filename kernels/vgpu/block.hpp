@@ -36,8 +36,8 @@ class BlockRunner;
 
 // The lanes of a warp meet at a shuffle, a vote, __syncwarp or a tensor core instruction.
 //
-// Each lane brings a request, and the last lane of the mask to arrive computes all answers. Lanes
-// that have left the kernel or are beyond the end of the block are not waited for.
+// Each lane brings a request, and the last lane of the mask to arrive computes all answers. A
+// meeting does not wait for lanes that have left the kernel or are beyond the end of the block.
 enum class WarpOp : std::uint8_t { shuffle, vote, sync, together };
 
 struct LaneRequest {
@@ -47,14 +47,14 @@ struct LaneRequest {
   std::uint64_t answer = 0;  // shuffle: the value read; vote: the ballot
 };
 
-// A set of lanes that wait for each other. All of them named the same mask.
+// A set of lanes that wait for each other. All of them passed the same mask.
 struct Meeting {
   unsigned mask = 0;
   unsigned arrived = 0;  // lanes
   WarpOp op{};
   Together together = nullptr;
   unsigned generation = 0;
-  char order[2] = {0, 0};  // __syncwarp, for ThreadSanitizer
+  char order[2] = {0, 0};  // declares __syncwarp to ThreadSanitizer
 };
 
 struct Warp {
@@ -81,10 +81,10 @@ void answer(const Meeting& meeting, Request request) {
   }
 }
 
-// Detects kernels that never yield to another thread, because of an endless loop or a wait that
-// reads through a plain or volatile pointer. A watchdog thread checks every OS thread that runs
-// blocks. If no thread of a block has begun or resumed there for VGPU_DEADLINE_MS, the watchdog
-// sends the OS thread a signal, whose handler reports the current position and ends the process.
+// Detects CUDA threads that never yield to others, because of an endless loop or a wait that reads
+// through a plain or volatile pointer. A watchdog thread checks every OS thread that runs blocks.
+// If no CUDA thread has begun or resumed on an OS thread for VGPU_DEADLINE_MS, the watchdog sends
+// that thread a signal, whose handler reports the current position and ends the process.
 class Watched {
  public:
   explicit Watched(BlockRunner& runner);
@@ -92,7 +92,7 @@ class Watched {
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
 
-  // Called when a thread of the block begins or resumes. Cheap.
+  // Called whenever a thread of the block begins or resumes, so it must be cheap.
   void turn() {
     turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -109,7 +109,7 @@ class Watched {
   std::uint64_t unchanged_ = 0;  // ms for which turns_ has not changed
 };
 
-// A cp.async that has not arrived.
+// A cp.async whose data has not arrived.
 struct AsyncCopy {
   void* to;
   const void* from;

@@ -26,7 +26,7 @@ namespace vgpu {
                                                        const Source& where) {
   Thread& t = self();
   char* order =
-      &barrier_order_[generation_ % 2];  // a generation must not see the next one's arrivals
+      &barrier_order_[generation_ % 2];  // two, to keep the arrivals at successive barriers apart
   happens_before(order);
   {
     const Quiet quiet;

@@ -1,4 +1,4 @@
-// The virtual GPUs of this process, with memory, streams and peers. Never destroyed.
+// The virtual GPUs of this process, with memory, streams and peers. They are never destroyed.
 #pragma once
 
 #include <atomic>
@@ -66,7 +66,7 @@ class Device {
 
   // Protection keys of the memory that this device's kernels may access: its own and its peers'.
   [[nodiscard]] std::uint32_t keys() const { return keys_; }
-  // False if access was already enabled.
+  // Returns false if access was already enabled.
   bool enable_peer(const Device& peer);
 
   Driver& driver() { return driver_; }

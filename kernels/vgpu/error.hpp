@@ -1,5 +1,5 @@
-// fail() is for a call that returns an error, fatal() for a program that has done something that no
-// GPU would survive.
+// fail() is for a call that returns an error, fatal() for an error after which the program cannot
+// continue.
 #pragma once
 
 #include <string>
@@ -16,7 +16,8 @@ cudaError_t fail(cudaError_t code, const std::string& reason);
 [[noreturn]] void fatal(const std::string& message);
 
 // Claims the right to call fatal(), for threads whose message takes long to compose (addr2line can
-// take seconds on a busy machine). True for the first caller only, which will end the process.
+// take seconds on a busy machine). Returns true only for the first caller, which must then end the
+// process.
 bool begin_last_words();
 bool last_words_begun();
 

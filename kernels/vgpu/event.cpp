@@ -157,7 +157,7 @@ using vgpu::SharedMoment;
 
 namespace {
 
-// The event's current moment, or null if it was never recorded.
+// Returns the event's current moment, or null if the event was never recorded.
 std::shared_ptr<Moment> moment_of(cudaEvent_t event) {
   if (event->counters != nullptr) {
     const std::uint32_t number = event->counters->recorded.load();
