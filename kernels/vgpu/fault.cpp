@@ -92,7 +92,7 @@ void handle(int signal, siginfo_t* info, void* context) {
     if (const auto what = diagnose(info->si_addr, no_rights); !what.empty())
       stop(what, info->si_addr, at);
   }
-  // The emulator does not report this fault. The instruction runs again, under the previous handler.
+  // The emulator does not report this fault. The instruction runs again under the old handler.
   ::sigaction(signal, signal == SIGFPE ? &before_fpe : &before_segv, nullptr);
 }
 

@@ -32,7 +32,7 @@ class FaultStack {
 // Returns the address of the interrupted instruction.
 [[nodiscard]] const void* code_at(const ucontext_t& at);
 
-// True if a page fault was a write. Returns nullopt if the system does not provide this information,
+// True if a page fault was a write. Returns nullopt if the system does not provide the access type,
 // e.g. under QEMU emulating arm64.
 [[nodiscard]] std::optional<bool> was_write(const ucontext_t& at);
 

@@ -19,8 +19,8 @@
 
 namespace vgpu {
 
-// Identifies a process that exports. The nonce distinguishes processes with the same pid; it is part
-// of the socket's name and so public. The word is secret.
+// Identifies a process that exports. The nonce distinguishes processes with the same pid, and is
+// public, because it is part of the socket's name. The word is secret.
 struct Exporter {
   using Word = std::array<std::uint64_t, 2>;
   std::int32_t process = 0;

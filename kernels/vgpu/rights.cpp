@@ -18,10 +18,10 @@ namespace {
 //
 // A device's memory is closed (PROT_NONE) while no running kernel or copy has its key, and open to
 // all threads otherwise. So while a device is working, neither an access by the host nor an access
-// by a device that is not a peer is detected. A kernel or copy costs up to two system calls per live
-// allocation of its devices, and each call walks the allocation's pages. With megabytes of memory,
-// or several processes on few cores, most of the time is spent in these calls. Therefore pages are
-// not the default and serve only to test the reports of such accesses.
+// by a device that is not a peer is detected. A kernel or copy costs up to two system calls per
+// live allocation of its devices, and each call walks the allocation's pages. With megabytes of
+// memory, or several processes on few cores, most of the time is spent in these calls. Therefore
+// pages are not the default and serve only to test the reports of such accesses.
 namespace page_rights {
 
 constexpr std::size_t kKeys = 32;  // key 0 is for all other memory

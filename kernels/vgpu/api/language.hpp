@@ -58,7 +58,7 @@ VGPU_VECTORS(double, double, 16, 16)
 
 // ---- device functions ----
 //
-// The functions that <cmath> lacks: the fast approximations (here as accurate as <cmath>), bit casts,
+// The functions that <cmath> lacks: fast approximations (here as accurate as <cmath>), bit casts,
 // bit counts, and loads and stores with a cache hint (ignored here).
 
 inline float rsqrtf(float x) { return 1.0F / sqrtf(x); }

@@ -72,8 +72,8 @@ void nanosleep(unsigned ns, const Source& where);
 #define gridDim (::vgpu::current_block->grid_dim)
 inline constexpr int warpSize = 32;
 
-// All threads of the block must meet here. If a thread has left the kernel or waits at another line,
-// an error ends the process. Orders memory within the block.
+// All threads of the block must meet here. If a thread has left the kernel or waits at another
+// line, an error ends the process. Orders memory within the block.
 inline void __syncthreads(vgpu::Source where = vgpu::Source::current()) {
   vgpu::barrier(vgpu::Combine::none, false, where);
 }
