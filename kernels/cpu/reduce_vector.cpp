@@ -113,7 +113,7 @@ void reduce_vectors(std::span<const ReduceSource> sources, std::span<std::byte* 
 }
 
 void copy_bytes(const std::byte* source, std::span<std::byte* const> outputs, std::size_t bytes) {
-  // Copies in blocks, so that the source is read from memory once even if there are several outputs.
+  // Copies in blocks, so that the source is read from memory once even with several outputs.
   const std::size_t step = outputs.size() == 1 ? bytes : std::size_t{16} << 10;
   for (std::size_t at = 0; at < bytes; at += step)
     for (std::byte* output : outputs)

@@ -4,7 +4,7 @@
 // With memory protection keys, one register per thread decides this. Device memory has its device's
 // key, for which a host thread has no rights, so `*device_pointer` on the host faults as it does
 // with a GPU. A kernel has the rights of its device and of the enabled peers. Without keys, or if
-// VGPU_PROTECTION_KEYS is 0, the memory is not protected, unless VGPU_GUARD=pages is set: then pages
+// VGPU_PROTECTION_KEYS is 0, the memory is not protected, unless VGPU_GUARD is pages: then pages
 // are made inaccessible between operations, which is slow and detects less (rights.cpp).
 #pragma once
 

@@ -23,8 +23,8 @@ class DeviceBackend {
   // outlive the group.
   using HostWait = std::function<void(const cuda_ipc::DeviceOperation&)>;
 
-  // The objects that a backend uses; they must outlive it. The dispatcher runs calls on host memory,
-  // and every collective starts with its agreement barrier.
+  // The objects that a backend uses; they must outlive it. The dispatcher runs calls on host
+  // memory, and every collective starts with its agreement barrier.
   struct Group {
     Peers& peers;
     Dispatcher& dispatcher;

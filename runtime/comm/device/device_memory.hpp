@@ -137,7 +137,7 @@ class DevicePeers {
 };
 
 // The allocator of a rank's communication memory on its device. Allocates by first fit from regions
-// that it gets from cudaMalloc, and lists them in the rank's catalogue, so that peers can open them.
+// that cudaMalloc returned, and lists them in the rank's catalogue, so that peers can open them.
 //
 // A freed block may still be in use by the group's collectives and by work on the freeing thread's
 // current stream. The stream of the next allocation waits for both. Regions are kept until the

@@ -1,5 +1,5 @@
-// Building blocks of the kernels: dispatch on a call's element type, its grid, polling with a limit,
-// and one pass over data.
+// Building blocks of the kernels: dispatch on a call's element type, the call's grid, polling with
+// a limit, and one pass over data.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -64,7 +64,7 @@ Sharing look_at_buffers(const AgreementBarrier& agreement, const Call& call, int
 //
 //   at_step(step)                      the schedule's step, for error messages; -1 after the last
 //   await(after)                       waits, or makes the stream wait, for other ranks' moves
-//   address(chunk place)               where the chunk is, std::byte*
+//   address(chunk place)               returns the chunk's address, a std::byte*
 //   reduce(move, sources, outputs)     outputs = sources[0] op sources[1] op ...
 //   publish(moves)                     tells the other ranks that this many moves are done
 template <class Place>
@@ -132,7 +132,8 @@ struct MessageHeader {
   std::uint64_t call, count, sequence, site;
 };
 void send_header(Peers& peers, Outbox& out, int peer);
-// Throws MismatchError if the message does not match this rank's call, and as Peers::wait() does.
+// Throws MismatchError if the message does not match this rank's call, and whatever Peers::wait()
+// throws.
 void receive_header(Peers& peers, Inbox& in, const Transfer& transfer);
 
 }  // namespace ringsmith::comm

@@ -76,7 +76,7 @@ class LastWords {
   // this host, the peer's.
   void keep_flights(const std::vector<FlightFile>* files) { flights_ = files; }
   // Must be called when this rank is about to report the failure itself. For half a second, the
-  // handler ignores SIGTERM, so that the rank has time to do so.
+  // handler ignores SIGTERM, so that the rank has time to report it.
   static void already_said();
   // For a handler of SIGTERM: if there is a reason, prints the line and ends the process.
   static void say_if_lost() noexcept;

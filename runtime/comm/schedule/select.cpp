@@ -48,7 +48,7 @@ struct ChoiceRow {
   const char* why;
 };
 
-// The first row that fits decides.
+// The first row that fits a call applies.
 constexpr auto make_choices() {
   using A = Algorithm;
   using C = Collective;

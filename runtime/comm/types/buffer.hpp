@@ -1,5 +1,5 @@
-// The argument of a collective: typed memory with its length in elements. Made from a std::span, so
-// that a byte size cannot be passed as a count.
+// The argument of a collective: typed memory with its length in elements. A buffer is made from a
+// std::span, so that a byte size cannot be passed as a count.
 //
 // A buffer also records the file and line where it was made, for error messages. Buffers are
 // usually made in a collective's argument list, so this is the line of the call, even if a group

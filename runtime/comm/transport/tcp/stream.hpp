@@ -1,4 +1,4 @@
-// How a TCP connection works after the greeting: writes to the receiver's mirror of the sender.
+// After the greeting, a TCP connection carries writes to the receiver's mirror of the sender:
 //
 //     | offset 8 | size 4 | kind 4 | bytes' CRC32C 4 | header's CRC32C 4 | size bytes ... | offset
 //
