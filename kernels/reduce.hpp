@@ -54,9 +54,9 @@ void reduce_oracle(DType dtype, Reduction op, std::span<const ReduceSource> sour
 
 }  // namespace cpu
 
-// Enqueues the reduction on the current device and stream. The result has the same bits as that of
-// cpu::reduce. The pointers must be to memory that the device can access: its own, a peer's, or
-// pinned host memory. The spans need to be valid only until the call returns.
+// Enqueues the reduction on the current device and stream. It gives the same bits as cpu::reduce().
+// The pointers must be to memory that the device can access: its own, a peer's, or pinned host
+// memory. The spans need to be valid only until the call returns.
 namespace cuda {
 
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,

@@ -2,7 +2,7 @@
 //
 // Each step combines kUnroll vectors of all sources into accumulators and stores the accumulators
 // to every output. Therefore an output may be a source, and each byte of an array is read or
-// written once. The vector types are the compiler's (vector_size), not those of an instruction set.
+// written once. The vector types are the compiler's (vector_size), not specific to a processor.
 // The 16-bit types are widened to float when loaded and rounded to 16 bits after every operation.
 #include <algorithm>
 #include <array>

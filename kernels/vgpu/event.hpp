@@ -63,8 +63,8 @@ CUevent_st* living_event(std::unique_ptr<CUevent_st> made);
 
 // ---- events between processes ----
 //
-// Two counters in a file that both processes map. Recording takes the next number. The event stands
-// for the last number taken and is complete when `reached` is at least that number.
+// Two counters in a file that both processes map. Recording takes the next number. The event
+// represents the last number taken, and is complete when `reached` is at least that number.
 //
 // Streams may contain records and waits of a destroyed event, so they share ownership of the
 // counters.

@@ -83,7 +83,7 @@ void Grid::finished_one() {
 }
 
 void Grid::serve(unsigned share) {
-  // A helper that comes too late to get a block must not use the queue, which may be gone.
+  // A helper that is too late to get a block must not use the queue, which may be gone.
   std::optional<std::uint64_t> block_number = take(share);
   if (!block_number) return;
   BlockRunner& runner = BlockRunner::mine();

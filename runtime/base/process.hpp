@@ -41,7 +41,7 @@ std::uint64_t allow_open_files(std::uint64_t files);
 [[nodiscard]] std::string reason_of(int error);
 // True if this process or the machine reached a limit: files, memory, buffers.
 [[nodiscard]] bool is_lack(int error) noexcept;
-// Throws "what: reason" and the remedy: ResourceError if is_lack(error), otherwise CommError.
+// Throws "what: reason" and the remedy, as a ResourceError if is_lack(error), else as a CommError.
 [[noreturn]] void throw_errno(const std::string& what, int error, const std::string& remedy = {});
 
 // Maximum resident memory so far (VmHWM). Throws Error if /proc cannot be read.

@@ -66,7 +66,7 @@ struct Waiter {
   int rank;
 };
 
-// `stop` is in host memory, so it is checked, like the clock, only once in so many polls.
+// `stop` is in host memory, so only every kPollsPerLook-th poll reads it and the clock.
 constexpr std::uint64_t kPollsPerLook = 64;
 
 // Tells all blocks of this rank to stop. The first block that calls report() also fills the record.
