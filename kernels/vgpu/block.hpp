@@ -165,8 +165,8 @@ class BlockRunner {
   static void live(Fiber* self);  // the body of every fiber, which runs in Quiet
   void run_one(Fiber* self);
   void suspend();  // the running thread waits until it is resumed
-  // Returns the fiber to switch to: a ready thread's, or `free` (an idle fiber if `free` is null) to
-  // begin a new thread, or the host's if all threads have finished.
+  // Returns the fiber to switch to: a ready thread's, or `free` (an idle fiber if `free` is null)
+  // to begin a new thread, or the host's if all threads have finished.
   Fiber* choose(Fiber* free);
   Fiber* idle_fiber();
   void make_ready(std::uint16_t number) { ready_.push_back(number); }
