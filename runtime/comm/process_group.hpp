@@ -51,7 +51,7 @@ class ProcessGroup {
   [[nodiscard]] virtual const GroupOptions& options() const = 0;
   [[nodiscard]] virtual Device device() const { return options().device; }
 
-  // ---- collectives; types/collective.hpp has the contents of their buffers ----
+  // ---- collectives; types/collective.hpp describes the contents of their buffers ----
   // A call is in place if input and output are the same memory, or if the smaller buffer is this
   // rank's part of the larger; any other overlap is a UsageError. A buffer that only the root has
   // is ignored on other ranks. `part` below has the same length on every rank. The caller must keep
@@ -160,7 +160,7 @@ class ProcessGroup {
   // set_algorithm(). An all-reduce uses the first entry of at least its size, or else the last
   // entry. The entries must be ordered by size and the same on all ranks.
   virtual void set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>& by_size);
-  // Returns, by rank, the number of the rank's node; empty if unknown. Ranks of a node may share
+  // Returns the number of each rank's node, by rank; empty if unknown. Ranks of a node may share
   // memory.
   [[nodiscard]] virtual std::vector<int> node_of() const { return {}; }
   // Returns the number of ranks that share this rank's CPUs, itself included.

@@ -4,8 +4,8 @@
 // A message becomes one of two operations:
 //   pull  the receiver reads the chunk in the sender's memory;
 //   push  the sender stores the result directly in the receiver's buffer while it is still in
-//         registers. Used if the sender does not just send its own input, and the receiver would
-//         only copy the message.
+//         registers. A message is pushed if the sender does not just send its own input, and the
+//         receiver would only copy the message.
 //
 //     two-shot, rank r:   out[r] of every rank = in[r] of rank r + in[r] of rank r + 1 + ...
 //                         one pass: each element is read once per rank and stored once per rank

@@ -12,8 +12,8 @@
 namespace ringsmith::comm {
 
 // The header of a flight recorder's file; copies of the rank's sites and of its Flight follow. When
-// the group fails, the rank writes the file itself, possibly in a signal handler. If it was killed,
-// a survivor on its host does. flight_reader reads a folder of these files
+// the group fails, the rank writes the file itself, possibly in a signal handler. If the rank was
+// killed, a survivor on its host writes the file. flight_reader reads a folder of these files
 // (labs/apps/launch/flight_log.hpp). The byte order is the machine's.
 struct FlightHeader {
   static constexpr std::uint64_t kMagic = 0x5453'414c'4752'5352;

@@ -140,7 +140,7 @@ Health::Failed Health::look_for_report() const {
   return {};
 }
 
-// "rank 2 (pid 4711 on host-a)"
+// Returns e.g. "rank 2 (pid 4711 on host-a)".
 std::string Health::describe_rank(int rank) const {
   const PeerLink& link = segments_.link(rank);
   return "rank " + std::to_string(rank) + " (pid " + std::to_string(link.pid) + " on " + link.host +

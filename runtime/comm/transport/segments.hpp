@@ -100,7 +100,7 @@ class Segments {
     network_->lend(rank, offset_of(place), data, size, place);
     count(rank, size);
   }
-  // Receives and sends pending bytes. Must be called in loops that do not use PeerWaiter::wait().
+  // Receives and sends pending bytes. Loops that wait without PeerWaiter::wait() must call it.
   void look() {
     if (network_) network_->progress();
   }
