@@ -18,8 +18,8 @@ enum class Mode : std::uint8_t { fast, oracle };
 void set_mode(Mode mode);
 Mode parse_mode(std::string_view name);  // "fast" | "oracle", else UsageError
 
-// The instruction set that the fast kernels were compiled for: "AVX-512", "AVX2", "SSE2", "NEON" or
-// "none". Their bits depend on it, because SSE2 has no fused multiply-adds.
+// Returns the instruction set that the fast kernels were compiled for: "AVX-512", "AVX2", "SSE2",
+// "NEON" or "none". Their bits depend on it, because SSE2 has no fused multiply-adds.
 [[nodiscard]] std::string_view instruction_set();
 
 // The matrix products of the fast kernels: our own, or OpenBLAS for comparison.
@@ -49,7 +49,7 @@ enum class Float32 : std::uint8_t { strict, tf32 };
 void set_float32(Float32 precision);
 Float32 parse_float32(std::string_view name);  // "strict" | "tf32", else UsageError
 
-// Number of threads of the fast kernels and of OpenBLAS. The default is 1, i.e. one core per rank.
+// The number of threads of the fast kernels and of OpenBLAS. The default is 1: one core per rank.
 [[nodiscard]] int threads();
 void set_threads(int n);  // 1..256, else UsageError
 

@@ -8,7 +8,7 @@
 // one operation. Bytes are the sizes of all operands, counted twice for an operand that is read and
 // written, i.e. the least traffic without caches. If a kernel selects rows or elements of an
 // operand (embedding, nll_rows), only the selected ones count. The profiler
-// (runtime/device/profiler.hpp) uses this, off the hot path.
+// (runtime/device/profiler.hpp) uses these numbers, off the hot path.
 //
 // Every argument type that contributes to the work has an overload of look().
 #pragma once

@@ -20,9 +20,8 @@ struct Gemm {
   std::int64_t lda = 0;
   const float* b = nullptr;
   std::int64_t ldb = 0;
-  float beta = 0;  // 0 or 1
-  const float* bias =
-      nullptr;  // or n elements, the initial value of each row of C (beta must be 0)
+  float beta = 0;               // 0 or 1
+  const float* bias = nullptr;  // or n elements, with which each row of C starts (beta must be 0)
   float* c = nullptr;
   std::int64_t ldc = 0;
 };
@@ -42,7 +41,7 @@ void gemm(const Gemm& product);
 // blas_description() reports it.
 void openblas_sgemm(const Gemm& product);
 
-// "OpenBLAS 0.3.21, Haswell kernels (OPENBLAS_CORETYPE is set)". Loads the library.
+// Loads the library. Returns e.g. "OpenBLAS 0.3.21, Haswell kernels (OPENBLAS_CORETYPE is set)".
 [[nodiscard]] std::string blas_description();
 
 }  // namespace ringsmith::kernels::cpu

@@ -38,7 +38,7 @@ V load_bytes(const void* data) {
   return v;
 }
 
-// Mask of the lanes that contain NaN. All zeros for integers.
+// Returns a mask of the lanes that contain NaN. It is zero for integers.
 template <class V>
 auto nan_in(const V& v) {
   return v != v;  // NOLINT(misc-redundant-expression)

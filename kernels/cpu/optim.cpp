@@ -53,7 +53,7 @@ void adam(std::span<T> p, std::span<const T> g, std::span<T> m, std::span<T> v,
     v[i] = beta2 * v[i] + (fresh2 * d) * d;
     T second = v[i];
     if (!largest.empty()) {
-      // Not std::max, because a NaN in either operand must be kept.
+      // Keeps a NaN in either operand, unlike std::max.
       if (!(largest[i] >= v[i])) largest[i] = std::isnan(largest[i]) ? largest[i] : v[i];
       second = largest[i];
     }

@@ -11,8 +11,8 @@
 //
 // Ready threads run first, then threads that have not begun (warp by warp), then spinning threads.
 // If only waiting threads are left, barrier divergence is reported. If no thread can run except
-// spinning ones, other blocks get the core. After VGPU_DEADLINE_MS without progress the kernel is
-// reported, with the spinning threads and the words that they read.
+// spinning ones, other blocks get the core. After VGPU_DEADLINE_MS without progress, the kernel is
+// reported with the spinning threads and the words that they read.
 #pragma once
 
 #include <array>
@@ -153,7 +153,7 @@ class BlockRunner {
   void spin(const Source& where);
   void progress() { progress_ = true; }
   std::uint64_t draw(std::uint64_t n) { return random_.below(n); }  // 0 to n - 1
-  // For reports about the running thread, also in a signal handler.
+  // For reports about the running thread. They may be written in a signal handler.
   [[nodiscard]] std::string describe_self() const;
   [[nodiscard]] int device() const;
   [[nodiscard]] bool beyond_dynamic_shared(const void* address) const;

@@ -23,12 +23,12 @@ bool last_words_begun();
 
 // ---- text for reports ----
 
-// "device 1's memory #7 (4096 bytes) + 512", or any other description of the address.
+// Returns e.g. "device 1's memory #7 (4096 bytes) + 512", or another description of the address.
 std::string describe_address(const void* address);
-// Sorted numbers as ranges: "0-31, 64". At most ten ranges.
+// Returns sorted numbers as ranges, at most ten: "0-31, 64".
 std::string describe_numbers(const std::vector<unsigned>& sorted);
 std::string describe_function(const void* function);
-// "file:line" of an instruction, or "" if addr2line does not find it.
+// Returns "file:line" of an instruction, or "" if addr2line does not find it.
 std::string describe_code(const void* instruction);
 
 }  // namespace vgpu

@@ -228,7 +228,7 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) {
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const Quiet quiet;
   if (const auto e = check_event(event, "cudaEventDestroy")) return e;
-  event->moment.reset();  // streams that still need its moments keep them
+  event->moment.reset();  // streams that still need the moment also own it
   event->counters.reset();
   events().bury(event);
   return cudaSuccess;

@@ -61,7 +61,8 @@ std::string diagnose(const void* address, bool no_rights) {
   return "illegal address";
 }
 
-// Only one report is written. Other threads with an error wait until its author ends the process.
+// Only one report is written. Other threads with an error wait until the writing thread ends the
+// process.
 void take_the_last_word() {
   while (!begin_last_words()) ::pause();
 }

@@ -1,6 +1,6 @@
 // Fibers: stacks that take turns on one OS thread, switched by Boost.Context in a few nanoseconds.
 //
-// AddressSanitizer is told about every switch, because it keeps the bounds of the current stack.
+// Every switch is announced to AddressSanitizer, because it keeps the bounds of the current stack.
 // ThreadSanitizer sees each fiber as a separate thread whose switches do not order anything.
 #pragma once
 
@@ -79,7 +79,7 @@ class FiberPool {
   // and large local arrays. False if the pattern has been overwritten.
   [[nodiscard]] static bool intact(const Fiber& fiber);
   [[nodiscard]] bool in_guard(const void* address) const;
-  // For ThreadSanitizer's reports.
+  // Names the fiber in ThreadSanitizer's reports.
   static void name(Fiber& fiber, const char* text);
 
   static constexpr std::size_t kStackBytes = 64 << 10;

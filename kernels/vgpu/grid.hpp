@@ -65,11 +65,11 @@ class Grid : public std::enable_shared_from_this<Grid> {
 
   // Runs all blocks and returns when the last has ended.
   void run();
-  // "kernel scale in stream 2 of device 0", for reports.
+  // Returns, for reports, e.g. "kernel scale in stream 2 of device 0".
   [[nodiscard]] std::string describe() const;
 
   // For BlockRunner:
-  // The next block of this share, or nothing if all blocks of the share have begun.
+  // Returns the next block of this share, or nothing if all blocks of the share have begun.
   std::optional<std::uint64_t> take(unsigned share);
   void finished_one();
   // Called when a block spins. Starts a helper if some blocks of this share have not begun.

@@ -34,8 +34,8 @@ class Imports {
   static Imports& get();
   // Returns null and sets `reason` if the exporter does not provide the block, or if mapping fails.
   void* open(const MemoryName& name, int device, std::string& reason);
-  // False if no block is open at `start`. The addresses of the most recently closed blocks remain
-  // inaccessible and are not reused.
+  // Returns false if no block is open at `start`. The addresses of the most recently closed blocks
+  // remain inaccessible and are not reused.
   bool close(void* start);
   // Returns the size of the recently closed block that contained the address, if any.
   [[nodiscard]] std::optional<std::size_t> find_closed(const void* address) const;

@@ -38,7 +38,7 @@ struct Request {
   Exporter::Word word{};     // filled in by ask()
 };
 
-// This process as an exporter. The first call starts the thread that answers.
+// Returns this process as an exporter. The first call starts the thread that answers.
 Exporter export_from_here();
 [[nodiscard]] bool is_here(const Exporter& exporter);
 

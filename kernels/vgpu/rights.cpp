@@ -133,7 +133,7 @@ bool have_keys() {
   return true;
 }
 
-// Keys if any protection is requested and keys exist, otherwise pages if they are requested.
+// Returns keys if any protection is requested and keys exist, otherwise pages if requested.
 Guard guard() {
   static const Guard here = [] {
     const Guard wanted = Settings::get().guard;

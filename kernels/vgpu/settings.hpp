@@ -43,10 +43,10 @@ struct Settings {
   // Exits with a message if a variable has an invalid value.
   static const Settings& get();
 
-  // Set one of the numbers above, selected by the name of its variable. (setenv() would race with
-  // threads that read the environment.) insist() overrides the environment. prefer() applies if the
-  // environment has no value. Must be called before the first CUDA call. Once the settings have
-  // been read, both do nothing and return false.
+  // Both set one of the numbers above, selected by the name of its variable. (setenv() would race
+  // with threads that read the environment.) insist() overrides the environment. prefer() applies
+  // if the environment has no value. They must be called before the first CUDA call. Once the
+  // settings have been read, both do nothing and return false.
   static bool insist(const char* variable, std::uint64_t value);
   static bool prefer(const char* variable, std::uint64_t value);
 };
