@@ -1,9 +1,9 @@
 // The fast version of reduce(): one pass over memory, with the running result in registers.
 //
-// Each step combines kUnroll vectors of all sources into accumulators and stores these to every
-// output. An output may therefore be a source, and each byte of an array is read or written once.
-// The vectors are the compiler's (vector_size), not tied to an instruction set. The 16-bit types
-// are widened to float when loaded and rounded to 16 bits after every operation.
+// Each step combines kUnroll vectors of all sources into accumulators and stores the accumulators
+// to every output. Therefore an output may be a source, and each byte of an array is read or
+// written once. The vector types are the compiler's (vector_size), not specific to a processor.
+// The 16-bit types are widened to float when loaded and rounded to 16 bits after every operation.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -128,7 +128,7 @@ void reduce_vectors(std::span<const ReduceSource> sources, std::span<std::byte* 
 }
 
 void copy_bytes(const std::byte* source, std::span<std::byte* const> outputs, std::size_t bytes) {
-  // In blocks, so that with several outputs the source is read from memory once.
+  // Copies in blocks, so that the source is read from memory once even with several outputs.
   const std::size_t step = outputs.size() == 1 ? bytes : std::size_t{16} << 10;
   for (std::size_t at = 0; at < bytes; at += step)
     for (std::byte* output : outputs)
