@@ -36,7 +36,7 @@ std::vector<std::uint32_t> bits_of(const Tensor& t) {
   return bits;
 }
 
-// The loss and the gradients of the inputs; undefined where there is none.
+// Returns the loss and the inputs' gradients. An input without a gradient has an undefined tensor.
 template <class Tape, class Expression>
 std::vector<Tensor> gradients(const std::vector<Tensor>& inputs, const Expression& expression) {
   Tape tape;

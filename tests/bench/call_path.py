@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""call_path.py: the files and functions that one all_reduce between two processes executes, from
-ProcessGroup::all_reduce to the kernel that adds, after start-up. Fails if they are more files, or
-in more folders, than the limits below. Uses a coverage build (a few minutes).
+"""call_path.py: lists the files and functions that one all_reduce between two processes executes after
+start-up, from ProcessGroup::all_reduce to the kernel that adds. Fails if there are more files, or more
+folders, than the limits below. Uses a coverage build (a few minutes).
 
   call_path.py [--build build/coverage] [--bytes 1048576]
 """
