@@ -24,8 +24,8 @@
 #                          reported as such
 #   --out DIR              the report goes to DIR/report.md, all output to DIR/log.txt
 #   --build DIR            build there (build/gpu; simulated: build/release)
-#   --simulate             the emulator's build and small sizes, to test this script before a device
-#                          is lent; figures mean nothing; the report goes to
+#   --simulate             the emulator's build and small sizes, to test this script without a device;
+#                          figures mean nothing; the report goes to
 #                          build/test-gpu-simulated.md
 #
 # A part is added to the report when it ends, so a run that is killed leaves the earlier parts.
@@ -104,7 +104,7 @@ not_run() {
   echo "$what: $1: NOT RUN, $2"
   printf '\n### %s: NOT RUN, %s\n' "$1" "$2" | add
 }
-# part KEEP DEADLINE TITLE COMMAND...: runs it for DEADLINE seconds at most, and no longer than the
+# part KEEP DEADLINE TITLE COMMAND...: runs the command for at most DEADLINE seconds, and no longer than the
 # budget lasts; shows the end of its output; adds its last KEEP lines and the verdict to the report.
 part() {
   local keep=$1 deadline=$2 title=$3 begin=$SECONDS verdict=passed left code

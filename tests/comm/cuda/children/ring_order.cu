@@ -1,4 +1,4 @@
-// The engine's kernels under ThreadSanitizer: `ring_order KERNEL WORLD [END]`. Ranks are OS threads
+// Runs the kernel engine under ThreadSanitizer: `ring_order KERNEL WORLD [END]`. Ranks are OS threads
 // that share only the stations. END names the end of a hand-off that is weakened to relaxed.
 // ordering_test.cpp lists the expected reports.
 //
