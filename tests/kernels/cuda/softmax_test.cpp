@@ -155,7 +155,7 @@ TEMPLATE_TEST_CASE("cross entropy from the logits: the bits of log_softmax and i
             on_device{index_.view(), classes, -100, smoothing};
         const auto got = cross_entropy_of<T>(x, on_device, g, offset, false);
 
-        // The separate kernels, which store log-probabilities in memory.
+        // Runs the separate kernels, which store log-probabilities in memory.
         const OnDevice<T> x_(x, offset), lp(x.size(), offset), losses(g.size()), g_(g),
             dx(x.size(), offset);
         cuda::log_softmax<T>(x_.view(), lp.span(), {n, classes, 1});
