@@ -6,7 +6,7 @@
 #   refusals      a package that is missing, an older C++, a prefix that is not a folder: one line
 #                 with the remedy
 #   prefix        a prefix with a blank, a relative prefix, ~; an upgrade removes the old version's
-#                 files, and make uninstall keeps files of other packages
+#                 files, and make uninstall keeps files that it did not install
 #   headers       each installed header compiles alone: minutes
 #   versions      one version, and ranges of them, as find_package() accepts them
 #   subproject    add_subdirectory: configures only the library, and does not change the parent's

@@ -1,4 +1,4 @@
-// Two processes with IPC handles: `ipc SCENARIO` exits with 0 if all went well.
+// Tests IPC handles between two processes: `ipc SCENARIO` exits with 0 if all went well.
 #include <cstring>
 #include <cuda.h>
 #include <signal.h>
