@@ -38,8 +38,8 @@ namespaces() {
   unshare "$@" true 2> /dev/null || not_run "no right to make namespaces here (a container?)"
 }
 
-# train RUN_DIR [BIN [COMMAND...]]: runs the training. BIN: the programs' folder, by default the build's. COMMAND: starts
-# ringrun.
+# train RUN_DIR [BIN [COMMAND...]]: runs the training. BIN: the programs' folder, by default the
+# build's. COMMAND: starts ringrun.
 options=(--hidden 16 --draw 200 --steps 6 --batch 8 --no-trace --progress off --timeout 60)
 train() {
   local out=$1 bin=${2:-$build/bin}
