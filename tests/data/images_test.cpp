@@ -37,7 +37,7 @@ std::vector<std::int64_t> first(std::int64_t n) {
   return out;
 }
 
-// The part of the padded image that begins at (down, right), mirrored or not.
+// Returns the part of the padded image that begins at (down, right), mirrored or not.
 std::vector<float> cut(const Images& images, std::int64_t i, std::int64_t down, std::int64_t right,
                        bool flip) {
   std::vector<float> out;

@@ -13,7 +13,7 @@
 #   bench       kernels compared with the measured copy bandwidth, the versions of matrix products
 #   gpt2        a step in GPT-2's shape compared with PyTorch's, and its share of the device's peak
 #   memcheck    compute-sanitizer on the tests of the rings' kernels
-#   registers   of every kernel, and its spills
+#   registers   each kernel's registers, and its spills
 #   rings       processes on 1 to 8 devices, both engines, compared with NCCL if PyTorch has it
 #   tests       all tests that run on the emulator elsewhere: ctest -L vgpu
 #   training    DataParallel compared with DDP; train_gpt trains and writes
@@ -196,7 +196,7 @@ part_registers() {
     not_run registers "no cuobjdump on PATH"
   fi
 }
-# ring WORLD ENGINE TITLE
+# ring WORLD ENGINE DEVICES: runs all_reduce_perf in WORLD processes. DEVICES describes their devices in the report.
 ring() {
   # shellcheck disable=SC2046,SC2086
   part 30 300 "ring, $1 processes on $3, $2 engine" env RINGSMITH_DEADLINE=240 $([[ -z $simulate || $3 != "one device" ]] || echo VGPU_DEVICES=1) \

@@ -52,7 +52,7 @@ DdpOptions small_buckets() {
 }
 
 std::vector<std::unique_ptr<MLP>> models(int world) {
-  // Only this thread may use the default generator.
+  // This thread draws all models, because threads must not share the default generator.
   std::vector<std::unique_ptr<MLP>> out;
   for (int r = 0; r < world; ++r) {
     manual_seed(4);

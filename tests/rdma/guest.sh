@@ -8,7 +8,7 @@
 #   kills    the same $RINGSMITH_TEST_KILLS times at random moments
 #   faults   wrong keys and addresses, queues at their limits (tests_rdma)
 #   link     a link that is down for 3 s causes a delay; one that stays down is reported
-# After each, the kernel must have as many queue pairs, completion queues and memory regions as
+# After each case, the kernel must have as many queue pairs, completion queues and memory regions as
 # before.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

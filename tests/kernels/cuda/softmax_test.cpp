@@ -241,7 +241,7 @@ TEST_CASE("a target outside the classes is the same error on a device as on the 
   CHECK_THROWS_WITH(synchronize(current_device()), want);
   CHECK_THROWS_WITH(cpu::check_targets("cross_entropy", {index, 7}), want);
   cuda::check_targets("cross_entropy", {index_.view(), 8});
-  CHECK_THROWS_AS(synchronize(current_device()), UsageError);  // -1
+  CHECK_THROWS_AS(synchronize(current_device()), UsageError);  // target -1
   for (const double smoothing : {0.0, 0.1}) {                  // nothing outside the row is read
     const OnDevice<float> log_probs(std::vector<float>(3000 * 7, -1.0F)), losses(3000);
     cuda::nll_rows<float>(log_probs.view(), {index_.view(), 7, -100, smoothing}, losses.span());

@@ -80,7 +80,7 @@ int early_read(bool right) {
   return 0;
 }
 
-// 4. One thread too many.
+// 4. One thread writes beyond the end.
 __global__ void write_all(float* x, int n) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < n) x[i] = 1;  // the bug: out_of_bounds

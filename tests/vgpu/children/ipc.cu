@@ -199,7 +199,7 @@ int killed() {
 
 }  // namespace
 
-// In ipc_neighbours.cu.
+// Defined in ipc_neighbours.cu.
 int stranger_imports();
 int stranger_exports();
 int guessed();
