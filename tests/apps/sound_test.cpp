@@ -113,11 +113,10 @@ TEST_CASE("--resume auto goes past checkpoints that cannot be trained from, a li
 
     // A bad checkpoint given by name is refused. If there is no good one, none is overwritten.
     for (const auto& [step, fault] : {std::pair(24, of_nan), std::pair(21, huge)}) {
-      change(checkpoint(to, step),
-             [step = step](Snapshot& s) {  // clang 14 cannot capture a binding
-               for (const auto& [name, tensor] : s.tensors.at("model"))
-                 tensor.fill_(step == 24 ? NAN : 3e38);
-             });
+      change(checkpoint(to, step), [step = step](Snapshot& s) {  // clang 14 captures no bindings
+        for (const auto& [name, tensor] : s.tensors.at("model"))
+          tensor.fill_(step == 24 ? NAN : 3e38);
+      });
       const TemporaryFolder logs;
       Ranks ranks(world, program, {"--run-dir", folder / "new", "--resume", checkpoint(to, step)},
                   logs / "log");

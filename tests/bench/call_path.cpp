@@ -1,5 +1,5 @@
-// Runs one all_reduce on the default path, for call_path.py. It is compiled for coverage, resets the
-// counters after the warm-up, and dumps them after the call.
+// Runs one all_reduce on the default path, for call_path.py. It is compiled for coverage, resets
+// the counters after the warm-up, and dumps them after the call.
 #include <cstdlib>
 
 #include "runtime/comm/process_group.hpp"

@@ -1,4 +1,4 @@
-// Flips bits between two ranks, as a faulty adapter might, where TCP's checksum does not protect them.
+// Flips bits between two ranks, as a faulty adapter might, where no checksum of TCP protects them.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -346,8 +346,8 @@ TEST_CASE("a bit that the network changes ends every call on all ranks, with the
         const std::vector<Outcome> right = run_meddled(world, named, n, watches, true);
         for (const Outcome& outcome : right) REQUIRE(outcome.error.empty());
         for (const bool to_listener : {true, false}) {
-          // Flips a bit of the first byte, or of a byte in the middle. Skips the greeting, which only
-          // the connecting rank sends.
+          // Flips a bit of the first byte, or of a byte in the middle. Skips the greeting, which
+          // only the connecting rank sends.
           const std::uint64_t begin = to_listener ? kGreeting : 0;
           const std::uint64_t end = watches.carried(to_listener);
           const std::uint64_t byte = ++number % 2 == 0 ? begin : begin + (end - begin) / 2;

@@ -1,4 +1,4 @@
-// Tests the properties that merging must preserve, and the schedules that the direct engine refuses.
+// Tests the properties that merging must preserve, and schedules that the direct engine refuses.
 #include <numeric>
 
 #include "runtime/base/error.hpp"

@@ -1,4 +1,4 @@
-// Tests starts that cannot succeed. Each rank must end soon, and print one line that names the culprit.
+// Tests starts that cannot succeed. Each rank must end soon, and name the culprit in one line.
 #include <algorithm>
 #include <memory>
 

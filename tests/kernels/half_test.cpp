@@ -1,7 +1,8 @@
 // Products of 16-bit matrices must have the bits of the float product of the widened matrices,
 // rounded once, and conversions of whole arrays must equal kernels/half.hpp. Products by bf16
 // instructions (kernels/cpu/fast/matmul_bf16.hpp) are compared with the exact sums, for every kind
-// that this processor has. `make test-bf16` runs this on emulated processors with these instructions.
+// that this processor has. `make test-bf16` runs this on emulated processors with these
+// instructions.
 #include <algorithm>
 #include <bit>
 #include <cmath>

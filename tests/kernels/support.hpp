@@ -39,7 +39,7 @@ inline std::vector<float> narrow(const std::vector<double>& x) {
   return y;
 }
 
-// Returns the largest |a - b| / max(1, |b|max), or infinity if the sizes or non-finite values differ.
+// Returns the largest |a - b| / max(1, |b|max); infinity if the sizes or non-finite values differ.
 inline double distance(std::span<const float> a, std::span<const float> b) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   if (a.size() != b.size()) return kInf;

@@ -1,4 +1,4 @@
-// Tests whether a control group's files show that the kernel killed a rank because of a memory limit.
+// Tests whether a control group's files show that the kernel killed a rank at a memory limit.
 #include <filesystem>
 
 #include "runtime/job/launch/failure.hpp"

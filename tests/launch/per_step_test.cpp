@@ -201,7 +201,7 @@ void run_kill_test(const KillTest& test) {
   int kills = 0;
   std::vector<double> killed_at;
   while (seconds_now() < kills_begin + test.seconds - test.every / 2) {
-    // Stops killing early if the training is about to end, because its steps are faster than the pilot's.
+    // Stops killing early if the training is about to end: its steps are faster than the pilot's.
     if (newest_step(folder / "run") > steps * 9 / 10) break;
     const int rank = static_cast<int>(random() % kRanks);
     if (const pid_t pid = process_of(mark, rank); pid > 0 && ::kill(pid, SIGKILL) == 0) {

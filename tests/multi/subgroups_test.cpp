@@ -1,5 +1,5 @@
-// Tests groups of some ranks: every collective, several groups concurrently, one group per node, and
-// calls by ranks that are not members.
+// Tests groups of some ranks: every collective, several groups concurrently, one group per node,
+// and calls by ranks that are not members.
 #include <algorithm>
 #include <thread>
 
