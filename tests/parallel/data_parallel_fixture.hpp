@@ -97,7 +97,8 @@ inline Trained train_replicated(int n, const std::vector<Tensor>& batches, doubl
       net, [&](const Tensor& x) { return dp.forward(x); }, batches, lr);
 }
 
-// Returns the largest difference relative to 1 + the magnitude; NaN if there is one, or shapes differ.
+// Returns the largest difference relative to 1 + the magnitude. Returns NaN if a value is NaN or
+// if shapes differ.
 inline double difference(const std::vector<std::vector<float>>& a,
                          const std::vector<std::vector<float>>& b) {
   if (a.size() != b.size()) return std::nan("");
