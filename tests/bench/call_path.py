@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""call_path.py: the files and functions that every all_reduce between two processes executes, from
-ProcessGroup::all_reduce to the kernel that adds, after start-up. Fails if they are more files, or
-in more folders, than the limits below. Uses a coverage build (a few minutes).
+"""call_path.py: lists the files and functions that every all_reduce between two processes executes after
+start-up, from ProcessGroup::all_reduce to the kernel that adds. Fails if there are more files, or more
+folders, than the limits below. Uses a coverage build (a few minutes).
 
 A rank that waits long sleeps, and then executes more files. That depends on the machine's load, so
 the call is measured several times, and such files are listed separately.
