@@ -46,7 +46,7 @@ struct GradScalerOptions {
   double growth_factor = 2;             // > 1
   double backoff_factor = 0.5;          // between 0 and 1
   std::int64_t growth_interval = 2000;  // consecutive steps without inf or NaN
-  bool enabled = true;                  // false: acts like a loop without a scaler
+  bool enabled = true;                  // false: the loop behaves as if there were no scaler
   // Collective that returns true if any rank passes true. Leave it empty if all ranks inspect the
   // same gradients.
   std::function<bool(bool)> any_rank = nullptr;

@@ -35,7 +35,7 @@
 
 namespace ringsmith {
 
-// Whether the function draws random numbers, e.g. for dropout.
+// States whether the function draws random numbers, e.g. for dropout.
 enum class Draws : bool { no, yes };
 
 namespace detail {

@@ -43,7 +43,7 @@ class Node {
   std::vector<Edge> edges;
   int outputs = 1;             // number of gradients that apply() takes
   std::uint64_t sequence = 0;  // creation number: the engine runs later nodes first
-  bool consumed = false;       // a backward without retain_graph used it; another throws Error
+  bool consumed = false;       // by a backward without retain_graph; another one throws Error
   Stream stream;               // on a GPU: the stream of forward and of apply()
 };
 
@@ -74,7 +74,7 @@ class EnableGradGuard {  // records even inside a NoGradGuard, for recomputation
 // ---- hooks on leaves ----
 using HookHandle = std::uint64_t;
 enum class HookTurn : std::uint8_t {
-  in_order,  // of registration
+  in_order,  // in order of registration
   last,      // after all in_order hooks, even those registered later
   skipped    // called by skip_step(), not by backward
 };

@@ -28,8 +28,8 @@ class Dataset {
   // The samples of these indices, stacked in this order along dimension 0. Called from several
   // threads concurrently. Throws UsageError for an index outside [0, size()).
   [[nodiscard]] virtual Batch get(std::span<const std::int64_t> indices) const = 0;
-  // The samples as training sees them in this epoch: those of get(), unless the dataset modifies
-  // samples at random.
+  // The samples as training sees them in this epoch: the same as get() returns, unless the dataset
+  // modifies samples at random.
   [[nodiscard]] virtual Batch get_in_epoch(std::span<const std::int64_t> indices,
                                            std::int64_t /*epoch*/) const {
     return get(indices);

@@ -49,7 +49,7 @@ class ImageDataset : public Dataset {
   // or the pad is negative.
   ImageDataset(Images images, int classes, const PixelStatistics& statistics,
                Augmentation augmentation = {});
-  // For grey images. The default mean and stddev are those of MNIST's training images.
+  // For grey images. The defaults are the mean and stddev of MNIST's training images.
   explicit ImageDataset(GreyImages images, int classes = 10, float mean = 0.1307F,
                         float stddev = 0.3081F);
 
@@ -87,7 +87,7 @@ struct IdxArray {
   std::vector<std::uint8_t> bytes;
 };
 
-// Other element types than unsigned bytes are refused.
+// Element types other than unsigned bytes are refused.
 [[nodiscard]] IdxArray read_idx(const std::string& path);
 
 // Reads images (n, height, width) and labels (n), each below classes.
@@ -95,7 +95,7 @@ struct IdxArray {
                                          const std::string& labels_path, int classes = 10);
 
 // Reads a folder with MNIST's usual names: train-images-idx3-ubyte and train-labels-idx1-ubyte, or
-// t10k- instead of train-. A dot is accepted, too: train-images.idx3-ubyte.
+// t10k- instead of train-. The spelling with a dot, train-images.idx3-ubyte, is accepted, too.
 [[nodiscard]] GreyImages load_mnist(const std::string& folder, bool train);
 [[nodiscard]] bool has_mnist(const std::string& folder);  // training images, under either name
 

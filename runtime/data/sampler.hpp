@@ -18,7 +18,7 @@ namespace ringsmith {
 class Sampler {
  public:
   virtual ~Sampler() = default;
-  // The indices of one pass, in order. RandomSampler returns another order on each call.
+  // The indices of one pass, in order. RandomSampler returns a different order on each call.
   [[nodiscard]] virtual std::vector<std::int64_t> indices() = 0;
   [[nodiscard]] virtual std::int64_t size() const = 0;            // length of indices()
   [[nodiscard]] virtual std::int64_t epoch() const { return 0; }  // of indices(); 0 if not counted
@@ -98,7 +98,7 @@ class DistributedSampler : public Sampler {
 
 // Distributes samples step by step among a varying number of ranks. A step consists of the next
 // ranks * batch positions of the epoch's permutation, distributed as DistributedSampler does. A
-// step that fails is distributed again, among the ranks that are present in the next try:
+// step that fails is distributed again, among the ranks that are present in the next attempt:
 //
 //   permutation   4 1 7 5 3 9 | 0 8 6 2 |      batch 2: a step of 3 ranks, then one of 2
 //   rank 0        4     5       0   6

@@ -40,8 +40,8 @@ class MpiBootstrap : public Bootstrap {
   int size_ = 1;
 };
 
-// Ranks meet in a folder on a shared file system or volume. There is no port, and no secret except
-// the folder's permissions.
+// Ranks meet in a folder on a shared file system or volume. They need no port and no secret; only
+// the folder's permissions protect the job.
 //
 //     FOLDER/rank-2          rank 2 is here: its world size and place
 //     FOLDER/record-2-0      its record in the first exchange
@@ -49,8 +49,8 @@ class MpiBootstrap : public Bootstrap {
 //     FOLDER/verdict         an error was found: all ranks fail with this message
 //
 // Files appear complete and are never replaced: each is written under another name, then linked. A
-// crashed job's folder is reported, not used. So is a folder that another user owns or may write
-// to, because that user could pose as a rank.
+// crashed job's folder is rejected with an error. So is a folder that another user owns or may
+// write to, because that user could pose as a rank.
 class FileBootstrap : public Bootstrap {
  public:
   // Creates a missing folder (mode 0700). Throws MismatchError if the rank is taken or world sizes
@@ -69,7 +69,7 @@ class FileBootstrap : public Bootstrap {
  private:
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ + "/" + name; }
   [[nodiscard]] std::string record_name(int rank, std::uint64_t round) const;
-  // False if the file exists.
+  // Returns false if the file already exists.
   [[nodiscard]] bool create(const std::string& name, const std::string& text) const;
   void look_at_members() const;
   [[noreturn]] void report_missing() const;

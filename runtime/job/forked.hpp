@@ -1,4 +1,4 @@
-// Ranks that one process forks meet in shared memory that it mapped before the forks.
+// Ranks that one process forks meet in shared memory that the process mapped before forking.
 //
 //     parent:  ForkedMeeting meeting(3);   fork     fork     fork
 //                     |                     |        |        |
@@ -17,7 +17,7 @@ namespace ringsmith::comm {
 
 class ForkedMeeting {
  public:
-  explicit ForkedMeeting(int ranks);  // in the parent. Throws Error if there is no memory
+  explicit ForkedMeeting(int ranks);  // in the parent; throws Error if memory is exhausted
   ~ForkedMeeting();
   ForkedMeeting(const ForkedMeeting&) = delete;
   ForkedMeeting& operator=(const ForkedMeeting&) = delete;

@@ -19,7 +19,8 @@
 
 namespace ringsmith {
 
-// An optimizer's options by PyTorch's names: {"lr", {0.1}}, {"betas", {0.9, 0.999}}. Flags: 0, 1.
+// An optimizer's options by PyTorch's names: {"lr", {0.1}}, {"betas", {0.9, 0.999}}. Flags are 0 or
+// 1.
 using Hyperparameters = std::map<std::string, std::vector<double>>;
 
 class Optimizer {

@@ -1,5 +1,5 @@
-// Buckets: which gradients are reduced together, and their positions. gradient_buckets.hpp has the
-// memory.
+// Buckets: which gradients are reduced together, and their positions. gradient_buckets.hpp manages
+// their memory.
 //
 // One all-reduce per parameter pays the latency of a collective for every bias; one all-reduce for
 // the whole model cannot start before backward has ended. Buckets are the compromise: parameters

@@ -29,7 +29,7 @@
 namespace ringsmith {
 
 struct GradBucket {
-  int index = 0;                  // refers to other gradients after the buckets are rebuilt
+  int index = 0;                  // after a rebuild, the same index refers to other gradients
   bool is_last = false;           // in this backward
   Tensor buffer;                  // all gradients, concatenated; communication memory
   std::vector<Tensor> gradients;  // views of `buffer` with the parameters' shapes
@@ -89,7 +89,7 @@ struct CommHook {
 [[nodiscard]] Future all_reduce(const std::shared_ptr<comm::ProcessGroup>& group,
                                 const Tensor& data, comm::ReduceOp op);
 
-// Numbered send buffers, in memory from which the group sends without a copy, if it can reach the
+// Numbered send buffers, in memory from which the group sends without a copy, if it can access the
 // device.
 class TravelTensors {
  public:

@@ -5,7 +5,7 @@
 //   rank 2   f b   f b   f b   . .  |              states, buffers, zeros for each bucket
 //                                   rank 0, the last to run out, broadcasts its model
 //
-// Every forward with grad mode on begins with an exchange: each rank tells whether it still has
+// Every forward with grad mode on begins with an exchange: each rank announces whether it still has
 // inputs and whether its backward will reduce. A rank without inputs joins its peers' collectives
 // until all have run out. At the end, the highest of the ranks that ran out last broadcasts its
 // parameters and buffers. Other collectives in the loop, such as SyncBatchNorm or metrics, are not

@@ -22,7 +22,7 @@
 //   reducer_statistics.hpp   the times of the picture above
 //   comm_hooks.hpp           functions that replace the all-reduce
 //
-// When any optimizer skips its step (Optimizer::skip), the communication hook is told, and that
+// When any optimizer skips its step (Optimizer::skip), the communication hook is notified, and that
 // backward does not count towards the rebuild.
 //
 // On a GPU, streams follow the same rules: a bucket's all-reduce waits for the streams that produce
@@ -139,7 +139,7 @@ class Reducer {
   GradientBuckets buckets_;
   MissingGradients missing_;
   BucketRebuild rebuild_;
-  mutable ReducerClock clock_;  // waits for a GPU's times when asked for them
+  mutable ReducerClock clock_;  // statistics() waits for a GPU's times
   CommHook hook_;
   std::vector<HookHandle> handles_;  // of the hooks on the parameters, two for each
 

@@ -49,8 +49,8 @@ namespace ringsmith {
 //
 // A thread inherits the caller's grad mode, autocast state and, on its device, current stream.
 
-// Its message is "replica 2 on cuda:2: " followed by the replica's error; its exit code is that of
-// the error.
+// ReplicaError's message is "replica 2 on cuda:2: " followed by the replica's error, and its exit
+// code is the exit code of that error.
 class ReplicaError : public Error {
  public:
   ReplicaError(std::size_t replica, Device device, const std::string& what, ExitCode code)

@@ -149,7 +149,7 @@ class Tensor {
   [[nodiscard]] Tensor grad() const;                   // undefined if there is none
   void set_grad(const Tensor& grad) const;             // undefined clears it
   [[nodiscard]] bool is_leaf() const;
-  void backward(const Tensor& gradient = {}) const;  // gradient may be omitted for one element
+  void backward(const Tensor& gradient = {}) const;  // gradient is optional for one element
 
   // Moves the tensor object itself and its .grad. Handles to the tensor and its hooks remain valid,
   // so shared weights remain shared and optimizers keep their parameters. Leaves only. Clears the

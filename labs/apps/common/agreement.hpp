@@ -6,7 +6,7 @@
 //   rank 1: 2.29 ---+--> all_gather --> every rank has all losses, computes the mean in rank order
 //   rank 2: nan  --'                    and sees that rank 2 has NaN
 //
-// A mean alone (an all-reduce) would not tell which rank has NaN. On the CPU, the exchange starts
+// A mean alone (an all-reduce) would not reveal which rank has NaN. On the CPU, the exchange starts
 // before backward and is awaited after it, so the two overlap.
 #pragma once
 
@@ -35,7 +35,7 @@ class QuietStop : public Error {
   std::string unsaid_;
 };
 
-// Collective. Runs body on every rank. If body throws an Error on some ranks, the lowest of them
+// Collective. Runs body on every rank. If body throws an Error on some ranks, the lowest such rank
 // rethrows it, and all other ranks throw QuietStop. A CommError is rethrown immediately, because
 // the ranks can no longer agree through the group.
 void together(comm::ProcessGroup& group, const std::function<void()>& body);

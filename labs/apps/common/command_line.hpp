@@ -58,7 +58,8 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
 
   // names: "-n,--steps", or "folder" for a positional argument. The initial value is the default.
-  // The last value wins, but a vector takes all. T is std::string, a number, or a vector of these.
+  // If an option is repeated, its last value wins; a vector takes all values. T is std::string, a
+  // number, or a vector of these.
   template <class T>
   Option* add_option(const std::string& names, T& value, const std::string& meaning);
   Option* add_flag(const std::string& names, bool& value, const std::string& meaning);

@@ -14,7 +14,7 @@ namespace ringsmith::apps {
 struct Usage {
   double seconds = 0;  // median of the measured steps
   // Bytes per step. DataParallel: parameters and gradients, at the root. DDP: gradients, at the
-  // rank that sends the most; received is the same.
+  // rank that sends the most, which receives as much.
   double sent = 0, received = 0;
   // Other bytes per step. DataParallel: inputs, outputs and the outputs' gradients, over the root's
   // links. DDP: the N - 1 short records that each rank sends to agree on which gradients exist

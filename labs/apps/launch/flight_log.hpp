@@ -53,7 +53,7 @@ struct Divergence {
 // Takes the logs of some or all ranks of one group. Skips collectives that have been overwritten in
 // any log.
 [[nodiscard]] std::optional<Divergence> first_divergence(const std::vector<FlightLog>& logs);
-// Null if the log has no record of the collective.
+// Returns null if the log has no record of the collective.
 [[nodiscard]] const FlightRecord* find_collective(const FlightLog& log, std::uint64_t sequence);
 
 }  // namespace ringsmith::comm

@@ -75,7 +75,7 @@ struct Benchmark {
   }
 };
 
-// The options have nccl-tests' letters where they make sense here; nccl-tests' other options are
+// The options use nccl-tests' letters where they make sense here. nccl-tests' other options are
 // rejected with a reason.
 struct PerfOptions : JobOptions {
   std::size_t min_bytes = 0, max_bytes = 0, step_bytes = 0;

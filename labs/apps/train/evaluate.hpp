@@ -24,7 +24,7 @@ namespace ringsmith::apps {
 
 struct Evaluation {
   double loss = 0;           // mean cross-entropy of a target, in nats
-  double accuracy = 0;       // share of targets for which the model's largest output is right
+  double accuracy = 0;       // share of targets to which the model gives its largest output
   std::int64_t samples = 0;  // of all ranks
   std::int64_t targets = 0;  // labels, or bytes
 };

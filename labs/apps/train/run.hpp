@@ -7,9 +7,9 @@
 //
 // In a step of several micro-steps (accumulate.hpp), each micro-step has the first three parts.
 //
-// The exchange is a collective of the program's own (LossExchange) that overlaps with the last
-// backward. The host waits for a GPU once per step: for the loss, after backward has been queued.
-// While spans are recorded, it also waits at the end of the step (run_clock.hpp).
+// The exchange is a separate collective (LossExchange) that overlaps with the last backward. The
+// host waits for a GPU once per step: for the loss, after backward has been queued. While spans are
+// recorded, it also waits at the end of the step (run_clock.hpp).
 #pragma once
 
 #include <cstdint>

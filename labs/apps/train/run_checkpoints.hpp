@@ -4,13 +4,13 @@
 // Rank 0 writes everything into one folder with one manifest (runtime/checkpoint/snapshot.hpp),
 // after it has gathered the only state that differs between ranks, their random numbers (7 KB
 // each). So one rename completes a checkpoint. No shared file system is needed, because rank 0
-// reads for all.
+// reads for all ranks.
 //
 //   rank 0   model, optimizer --copy--> writer thread --> checkpoints/step-000200/
 //            sampler, losses, options ----^
 //   rank r   random numbers --gather------^
 //
-// Bit for bit. A resumed run has the losses and the model of an uninterrupted run if the options,
+// A resumed run has the losses and the model of an uninterrupted run, bit for bit, if the options,
 // the number of ranks, the program, the libraries and the kind of processor or GPU are the same,
 // and with --device cuda the device of each rank. The exception is --comm-hook powersgd, whose
 // state is not saved.
@@ -19,15 +19,15 @@
 // RunCheckpoints for a group of only itself: all ranks read, and the current first rank writes
 // (per_step.cpp).
 //
-// Only sound checkpoints. A checkpoint is written when the loss of the next step, or of the
-// evaluation at the end, is finite (CheckpointManager::hold). Training continues from one if its
-// tensors are finite, its optimizer's state is valid, and a trial of the next batch gives a finite
-// loss. --resume auto reports and skips any other.
+// Only sound checkpoints are written: a checkpoint is held until the loss of the next step, or of
+// the evaluation at the end, turns out to be finite (CheckpointManager::hold). Training continues
+// from one if its tensors are finite, its optimizer's state is valid, and a trial of the next batch
+// gives a finite loss. --resume auto reports and skips all others.
 //
-// A different number of ranks. The rest of the epoch is distributed over the new ranks without
-// repeated samples (SamplerState). Rank r continues with the random numbers of the earlier rank r;
-// a new rank starts with manual_seed(seed + 1 + r + 1'000'003 * step). The ranks' sums are rounded
-// differently than in the earlier run.
+// A run can be resumed on a different number of ranks. The rest of the epoch is distributed over
+// the new ranks without repeated samples (SamplerState). Rank r continues with the random numbers
+// of the earlier rank r; a new rank starts with manual_seed(seed + 1 + r + 1'000'003 * step). The
+// ranks' sums are rounded differently than in the earlier run.
 #pragma once
 
 #include <chrono>

@@ -62,7 +62,7 @@ class Rendezvous {
   [[nodiscard]] std::string newcomer();
   // For the holder: tells the others that there will be no further round.
   void close(int exit_code, const std::string& why);
-  // Returns the job's exit code, for a node that was in no round.
+  // Returns the job's exit code, for a node that was never part of a round.
   [[nodiscard]] int exit_code() const { return exit_code_; }
 
  private:
@@ -84,7 +84,7 @@ class Rendezvous {
   bool holds_ = true;
   std::unique_ptr<comm::StoreServer> server_;  // the holder's
   std::unique_ptr<comm::StoreClient> store_;
-  std::string where_;                // the end point, for messages
+  std::string where_;                // the endpoint, for messages
   std::vector<Ringrun> others_;      // the holder's; A is the index + 1
   std::vector<std::size_t> chosen_;  // indices in others_ of nodes 1, 2, ... of the next round
   Round round_;                      // the last one

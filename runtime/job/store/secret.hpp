@@ -40,7 +40,7 @@ class Secret {
   // sets `made` to true. All hosts that share the folder use one file. Throws UsageError if there
   // is no home folder, and as from_file() and create_file() do.
   [[nodiscard]] static Secret of_user(bool& made);
-  // Returns a constant, which keeps no attacker out.
+  // Returns a constant secret, which anyone can read in this program's source.
   [[nodiscard]] static Secret known_to_all();
   // Derives another secret, which reveals nothing about this one.
   [[nodiscard]] Secret derive(const std::string& purpose) const;

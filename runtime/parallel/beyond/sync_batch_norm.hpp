@@ -10,8 +10,8 @@
 //
 // Under DDP a BatchNorm2d sees only its rank's part of the batch, and its running statistics are
 // rank 0's. SyncBatchNorm gives the same result as training in one process, up to rounding. The
-// ranks' batches may differ in size or be empty. Like PyTorch's torch.nn.SyncBatchNorm, but the
-// exchange is in f64.
+// ranks' batches may differ in size or be empty. The layer works like PyTorch's
+// torch.nn.SyncBatchNorm, but exchanges the statistics in f64.
 #pragma once
 
 #include <memory>
