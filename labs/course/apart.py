@@ -34,7 +34,7 @@ DEFINED = re.compile(r"^#(define|undef) (\w+)(\(?)([^\n]*)", re.M)
 
 
 class Unreadable(Crash):
-    """A text that must not be compiled; the message says why."""
+    """The text must not be compiled; the message gives the reason."""
     status = "does not compile"
 
 

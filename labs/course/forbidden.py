@@ -1,8 +1,8 @@
-"""Rules for the names and files that a submission may use. A lab is about writing an algorithm, so calling
-MPI, or the course's own answer, is no solution. No lab needs files, other processes or the judge's channel
-unless its lab.toml allows them. The text is checked word by word, as apart.py returns it. The object is
-checked by its symbols: a symbol that is not in symbols.txt, in the linked libraries or in `allow` of
-lab.toml is refused. A symbol that matches GROUPS is not used by accident: it is a cheat.
+"""Rules for the names and files that a submission may use. A lab is about writing an algorithm, so calling MPI, or the
+course's own solution, is not a solution. No lab needs files, other processes or the judge's channel unless its lab.toml
+allows them. The text is checked word by word, as apart.py returns it. The object is checked by its symbols: a symbol
+that is not in symbols.txt, in the linked libraries or in `allow` of lab.toml is refused. A symbol that matches GROUPS
+cannot be used by accident: it is a cheat.
 """
 import functools
 import pathlib
@@ -47,8 +47,8 @@ PRAGMAS = re.compile(r"once|(GCC )?unroll\b.*|nounroll|GCC ivdep|(GCC|clang) dia
 JUDGES = re.compile(r"labs/kit/(channel|driver|outcome|board|guarded|audit|heap/\w+|(fabric|cluster)/\w+_state"
                     r"|nodes/(staged|whereabouts)|verbs/\w+|explorer/\w+)\.hpp")
 COURSES = ("kit", "ringsmith", "explorer")  # namespaces
-# Names of the namespace kit that only drivers use. With them a text could answer for the driver, or make the results
-# that the driver looks for.
+# Names of the namespace kit that only drivers use. With them, a submission could answer for the driver, or forge the
+# results that the driver looks for.
 DRIVERS = set("""Audit Cluster Counted Fabric Guarded On Processes Registered cluster_options counted
     describe_hangs_with fabric_options runs_of""".split())
 # Files that a submission includes only to look for answers.
@@ -164,7 +164,7 @@ def _defines(words, at):
 
 def _names_a_member(words, at):
     """True if the declaration that begins with the word template at `at` has &A::B among its template arguments: in a
-    specialization, the compiler does not ask whether B is private."""
+    specialization, the compiler does not check whether B is private."""
     for i in range(at + 1, len(words) - 2):
         if words[i] in "{;":
             return False
@@ -175,8 +175,8 @@ def _names_a_member(words, at):
 
 
 def refuse_text(text):
-    """Returns a message about a construct that reaches what belongs to the driver, else None. It need not be meant so,
-    so it is no cheat."""
+    """Returns a message about a construct that can access the driver's internals, else None. It need not be
+    intentional, so it is not a cheat."""
     words = ["", "", "", "", *text.words, ""]
     for i, word in enumerate(words):
         if word == "template" and words[i + 1] != "<" and words[i - 1] not in (".", "->", "::"):
@@ -247,8 +247,8 @@ WRITABLE = re.compile(r"\.(data|bss|tdata|tbss)(?!\.rel\.ro)")
 
 
 def _static(lab, unit):
-    """The first static variable of the students' files, or None. Const ones that the compiler has initialized are none.
-    The drivers' and the kit's are known by the words of their names."""
+    """The first static variable of the students' files, or None. Const variables that the compiler has initialized do
+    not count. Variables of the drivers and the kit are recognized by the words in their names."""
     found = []
     for line in subprocess.run(["objdump", "-t", str(unit.object)], capture_output=True, text=True, check=True
                                ).stdout.splitlines():

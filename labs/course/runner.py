@@ -123,7 +123,7 @@ def run(driver, scenario, values, limits):
             pass_fds=(in_read, out_write), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             cwd=folder or "/", start_new_session=True,
             env={"PATH": "/usr/bin:/bin", "TMPDIR": str(folder or "/tmp"), "LAB_NAME": "lab-" + nonce[:12],
-                 "VGPU_GUARD": "pages",  # finds a student's stray access where the processor has no protection keys
+                 "VGPU_GUARD": "pages",  # detects a student's stray accesses on processors without protection keys
                  **{k: v for k, v in os.environ.items() if k.startswith("VGPU_")}})
         os.close(in_read)
         os.close(out_write)

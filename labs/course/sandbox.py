@@ -86,7 +86,7 @@ def _bubblewrap(privileged, keep=(), devices=DEVICES):
 
 
 def _tried(words):
-    """None if the command succeeds, else the first line of its errors."""
+    """Returns None if the command succeeds, else the first line of its errors."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:
@@ -129,7 +129,7 @@ class Sandbox:
 
     @property
     def left_open(self):
-        """Abilities that this kind of sandbox leaves to a submission."""
+        """Returns the known gaps of this kind of sandbox."""
         found = ["memory is limited per process, not in total"]
         if self.kind == "none":
             return ["everything that you may do"]

@@ -64,6 +64,6 @@ class Bench:
 
 
 def describe(scenario, values):
-    """A short description of the run for messages, sufficient to repeat it by hand."""
+    """Returns a short description of the run for messages, sufficient to repeat it by hand."""
     shown = [f"{k} {v}" for k, v in values.items() if isinstance(v, (int, float, str)) and not isinstance(v, bool)]
     return f"{scenario}: " + ", ".join(shown)

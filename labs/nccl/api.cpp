@@ -29,7 +29,7 @@ using comm::Collective;
 struct Living {
   std::mutex mutex;
   std::set<ncclComm_t> all;
-  // Destroyed by the program, but peers may still write to their memory.
+  // Communicators that the program has destroyed, but to whose memory peers may still write.
   std::list<std::unique_ptr<ncclComm>> closed;
 };
 Living& living() {

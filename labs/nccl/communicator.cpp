@@ -85,7 +85,7 @@ void Communicator::connect() {
   GroupOptions options;
   options.timeout = timeout_;
   options.device = device_;
-  options.transport = Transport::shm;  // UsageError where a rank is on another host
+  options.transport = Transport::shm;  // UsageError if a rank is on another host
   peers_ = std::make_unique<Peers>(bootstrap_, options);
   stream_ = Stream::create(device_);
   const StreamGuard stream_guard(stream_);

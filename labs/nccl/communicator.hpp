@@ -6,7 +6,7 @@
 //
 // The host is not involved in a transfer once the ranks are connected. A call returns when its
 // kernel is enqueued; the kernel runs when the stream reaches it, and ends when this rank has its
-// result. Therefore the kernels of all ranks must run simultaneously, each on a device of its own.
+// result. Therefore the kernels of all ranks must run simultaneously, each on a separate device.
 //
 // Calls of one communicator share counters, so they run one after the other: a call on a different
 // stream waits for the event of the last call.

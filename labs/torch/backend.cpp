@@ -38,7 +38,7 @@ comm::ReduceOp operation_of(const char* call, const c10d::ReduceOp& op) {
   }
 }
 
-// Refuses types without sums, and AVG of integers, on the rank that made the call.
+// Rejects types that cannot be summed, and AVG of integers, on the rank that made the call.
 void check_reducible(const char* call, const at::Tensor& tensor, comm::ReduceOp op) {
   const at::ScalarType type = tensor.scalar_type();
   if (at::isComplexType(type) || at::isQIntType(type))
@@ -141,7 +141,7 @@ Backend::Pending Backend::submit(OpType type, const char* title, Tensors results
 
 std::byte* Backend::scratch(std::size_t bytes) {
   if (!scratch_ || scratch_->size().value < bytes) {
-    scratch_ = nullptr;  // freed first, because the new one may fit there
+    scratch_ = nullptr;  // freed first, so that the new block can reuse its space
     scratch_ = group_->allocate(Bytes(std::max<std::size_t>(bytes, 1)));
   }
   return scratch_->data();

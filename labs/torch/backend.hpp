@@ -97,7 +97,7 @@ class Backend final : public PluginBase {
   [[nodiscard]] std::vector<std::string> facts() const;
 
  private:
-  // body runs when the call's turn arrives.
+  // body runs when it is the call's turn.
   Pending submit(c10d::OpType type, const char* title, Tensors results, std::function<void()> body);
   std::byte* scratch(std::size_t bytes);
   Pending exchange(const char* title, c10d::OpType type, Tensors outputs, Tensors inputs,
@@ -120,7 +120,7 @@ class Backend final : public PluginBase {
 };
 
 // The innermost line of the user's Python program, outside PyTorch and this package, that led to
-// the current call. Takes the GIL; empty without an interpreter.
+// the current call. Acquires the GIL. Returns an empty site if there is no interpreter.
 [[nodiscard]] comm::Site python_site();
 // Files below these folders do not count as the user's program.
 void set_library_folders(std::vector<std::string> folders);

@@ -1,5 +1,5 @@
-// The runtime's group under a PyTorch group. It lets a call on a separate thread hold its core, and
-// tells whether a rank is known to be gone.
+// The runtime's group under a PyTorch group. It lets a call on a separate thread keep its core, and
+// reports whether a rank is known to be gone.
 #pragma once
 
 #include <atomic>

@@ -35,7 +35,7 @@ void Job::run() {
   body_ = nullptr;  // releases the tensors that it holds
 }
 
-// The future is first, because a caller that returns from wait() may ask it for its value.
+// Completes the future first, because a caller that returns from wait() may read its value.
 void Job::tell() {
   if (error_)
     future_->setError(error_);

@@ -2,8 +2,8 @@
 // it directly, instead of through slots.
 //
 // PyTorch's DDP allocates its buckets with at::empty(), which uses the process's CPU allocator.
-// This library replaces that allocator: within a shared scope, the thread's large allocations come
-// from the group's communication memory. ringsmith_torch.DistributedDataParallel opens a scope
+// This library replaces that allocator: within a shared scope, the group's communication memory
+// serves the thread's large allocations. ringsmith_torch.DistributedDataParallel opens a scope
 // around the two places where buckets are made.
 #pragma once
 

@@ -2,7 +2,7 @@
 //
 // The runtime's groups run one call at a time. With only one group, two ranks that both send first
 // would wait for each other forever, and a receiver that takes tag 2 before tag 1 would also wait
-// forever. Therefore each direction between two ranks has its own group of the two, made at the
+// forever. Therefore each direction between two ranks has its own two-rank group, created at the
 // first use, and its own thread:
 //
 //     rank 0   outgoing to 1  [ header | payload ][ header | payload ] ...  --> incoming from 0

@@ -18,7 +18,7 @@
 // in the same order, so the bits are equal. It differs in four ways:
 // - It knows when a leaf is complete. This walk reaches the leaves last, because they are recorded
 //   first; the engine counts uses, and calls a leaf's hooks after its last gradient.
-// - Each tensor refers to the operation that made it. There is no tape to name, a graph that no
+// - Each tensor refers to the operation that made it. There is no tape object, a graph that no
 //   tensor refers to is freed, and backward visits only the operations that the loss depends on.
 // - Functions can omit the gradients of frozen inputs.
 // - Gradients are added in place if they have no other owner. Here each addition allocates.

@@ -310,8 +310,8 @@ struct CommandLine::Impl {
            where_listed();
   }
 
-  // Empty if no option is close. --step and --steps are always close, because one is a prefix of
-  // the other.
+  // Returns an empty string if no option is close. --step and --steps are always close, because one
+  // is a prefix of the other.
   [[nodiscard]] std::string nearest(const std::string& word) const {
     std::string best;
     std::size_t fewest = word.size() / 3 + 1;

@@ -11,7 +11,7 @@ using comm::ReduceOp;
 
 namespace {
 
-// The type represents every integer up to the returned one exactly.
+// Returns the largest n such that the type represents all integers from 0 to n exactly.
 double exact_integers(DType dtype) {
   switch (dtype) {
     case DType::f16:

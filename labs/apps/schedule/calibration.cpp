@@ -23,7 +23,7 @@ using nlohmann::json;
 namespace {
 
 constexpr std::size_t kKiB = 1024, kMiB = 1024 * 1024;
-// Sizes between the powers of two; bytes.
+// Sizes between the powers of two, in bytes.
 constexpr std::size_t kSizes[] = {768,        3 * kKiB, 12 * kKiB, 48 * kKiB, 192 * kKiB,
                                   768 * kKiB, 3 * kMiB, 12 * kMiB, 48 * kMiB, 192 * kMiB};
 constexpr std::size_t kTinySize = 64;

@@ -24,7 +24,7 @@ namespace ringsmith::apps {
 
 struct Evaluation {
   double loss = 0;           // mean cross-entropy of a target, in nats
-  double accuracy = 0;       // share of targets to which the model gives its largest output
+  double accuracy = 0;       // share of targets whose class gets the largest output
   std::int64_t samples = 0;  // of all ranks
   std::int64_t targets = 0;  // labels, or bytes
 };

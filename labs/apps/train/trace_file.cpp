@@ -35,7 +35,7 @@ ClockOffset estimate_offset(const std::vector<ClockSample>& samples) {
   const auto trip = [](const ClockSample& s) { return s.received - s.sent; };
   const auto best = std::ranges::min_element(samples, {}, trip);
   require(trip(*best) >= 0, "clock offset: a sample was received before it was sent");
-  // The sum of two stamps may overflow.
+  // Does not add the two stamps, because their sum may overflow.
   return {best->remote - (best->sent + trip(*best) / 2), trip(*best) / 2 + 1};
 }
 

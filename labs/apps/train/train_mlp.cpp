@@ -30,7 +30,7 @@ struct Digits {
   std::string origin;
 };
 
-// The last tenth is the test set.
+// Makes the last tenth the test set.
 Digits split(GreyImages all) {
   const auto n = static_cast<std::int64_t>(all.labels.size());
   const std::int64_t test = n / 10, train = n - test, size = all.height * all.width;

@@ -107,7 +107,7 @@ class Execution {
   [[nodiscard]] Event next(std::size_t thread, Kind kind, Order order, std::uint32_t place) const;
   // Returns false if the model forbids the execution: only seq_cst can be violated here.
   bool add(Event event);
-  [[nodiscard]] bool fences_agree() const;  // false if psc has a cycle
+  [[nodiscard]] bool fences_agree() const;  // false if RC11's relation psc has a cycle
 
   // Returns the thread's clock. A plain access happens before the events that know a later event of
   // its thread.

@@ -10,7 +10,7 @@
 
 // The compiler inserts a call to one of the hooks (at the end of this file) before every memory
 // access, even in this file, except in functions with this attribute. Therefore nothing here uses
-// the library's templates, which lack the attribute.
+// the standard library's templates, which lack the attribute.
 #define UNSEEN __attribute__((no_sanitize("thread")))
 
 namespace {
@@ -76,7 +76,7 @@ UNSEEN Object* object(const void* at) {
     if (objects[i].key == 0) objects[i].key = key;
     if (objects[i].key == key) return &objects[i];
   }
-  watching = false;  // too many objects; report nothing rather than a wrong race
+  watching = false;  // too many objects: report nothing rather than a false race
   return nullptr;
 }
 UNSEEN void join(Clock& into, const Clock& other) {

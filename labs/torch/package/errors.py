@@ -18,7 +18,7 @@ class PeerLost(Error):
 
 
 class TimeoutError(Error):
-    """The group's deadline, or that of wait(), passed while waiting for another rank."""
+    """The deadline of the group or of wait() passed while this rank waited for another rank."""
 
 
 class Aborted(Error):

@@ -29,8 +29,8 @@
 //   share its samples among them.
 // - The optimizer steps only if the step counts, on all ranks or on none. With a GradScaler, a step
 //   with infinite or NaN gradients counts, but all ranks skip its update.
-// - A rank that joins is a member of its first step and adds zeros to the gradients, which are
-//   averaged over the ranks that have the state. During the step, one of these ranks sends it the
+// - A rank that joins takes part in its first step with zero gradients; the sum is divided by the
+//   number of ranks that have the state. During the step, one of these ranks sends the new rank the
 //   state from the beginning of the step, over a separate connection and from a separate thread. If
 //   the step counts, the new rank applies the same update to that state, and its replica equals the
 //   others.
