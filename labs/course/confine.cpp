@@ -186,8 +186,8 @@ void tie_to(pid_t parent, int by) {
   if (getppid() != parent) _exit(125);
 }
 
-// Runs the program in a child. The parent waits for the child, and ends the same way. Both end when
-// the judge ends.
+// Runs the program in a child. The parent waits for the child and exits in the same way. Both are
+// killed when the judge ends.
 void stay_as_parent(pid_t judge) {
   signal(SIGTERM, end_the_group);
   tie_to(judge, SIGTERM);
@@ -207,7 +207,7 @@ void stay_as_parent(pid_t judge) {
     signal(WTERMSIG(status), SIG_DFL);
     kill(getpid(), WTERMSIG(status));
   }
-  _exit(WEXITSTATUS(status));  // the judge ends the group before it reaps this process
+  _exit(WEXITSTATUS(status));  // the judge kills the group before it reaps this process
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 """Splits one annotated source into two texts: the skeleton and the solution.
 
 The source marks the differences with `#ifdef SOLUTION`, `#else`, `#endif`, each on a separate line.
-unifdef could do this; these 40 lines need no package to install, and refuse input that they do not
-understand instead of guessing.
+unifdef could do this; these 40 lines need no package to install, and reject input that they do not understand instead
+of guessing.
 """
 import re
 

@@ -1,4 +1,4 @@
-// The functions of nccl.h. Their errors name the refused argument.
+// The functions of nccl.h. Their errors name the rejected argument.
 #include <algorithm>
 #include <charconv>
 #include <climits>

@@ -101,7 +101,7 @@ class Communicator {
   // Aborts the communicator on all ranks.
   void abort();
   // First step of destruction. Waits until the kernels have finished or, after a failure, have had
-  // time to stop. After that, tells the peers that this rank no longer uses their memory.
+  // time to stop. Then notifies the peers that this rank no longer uses their memory.
   void close() noexcept;
   // True if all peers have closed or are gone, so the memory that they may write to can be freed.
   [[nodiscard]] bool is_forgotten() const;

@@ -28,11 +28,11 @@ void submit(const Operation& operation);
 void submit(Device device, std::function<void()> making);
 
 void group_start();
-// Makes the group's communicators and, if no call in the group was refused, runs its operations. If
-// an operation fails, skips the rest of its communicator's operations, but not those of other
+// Makes the group's communicators and, if no call in the group was rejected, runs its operations.
+// If an operation fails, skips the rest of its communicator's operations, but not those of other
 // communicators. At the end, throws the first error. Throws Refusal if there was no group_start().
 void group_end();
-// Makes group_end() report a call in the group that was refused.
+// Makes group_end() report a call in the group that was rejected.
 void note_in_group(const Refusal& refusal);
 
 }  // namespace ringsmith::nccl

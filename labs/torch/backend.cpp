@@ -481,8 +481,8 @@ Backend::Pending Backend::exchange(const char* title, OpType type, Tensors outpu
                  site = python_site()] { exchange_now(outputs, inputs, site); });
 }
 
-// Every rank tells each other rank how many bytes it will send to that rank, and the length of its
-// own longest part. So every rank can pad all parts to the longest part of any rank.
+// Every rank sends to each other rank the number of bytes that it will send there, and the length
+// of its own longest part. So every rank can pad all parts to the longest part of any rank.
 void Backend::exchange_now(const Tensors& outputs, const Tensors& inputs, comm::Site site) {
   const std::size_t world = inputs.size();
   std::vector<std::int64_t> sent(2 * world), told(2 * world);

@@ -70,7 +70,7 @@ class Jobs : public std::enable_shared_from_this<Jobs> {
   void push(const c10::intrusive_ptr<Job>& job);
   // Runs pending jobs until this one is done.
   void help(Job& job);
-  // Runs the queued jobs, and ends the threads. After that, no job may be pushed.
+  // Runs the queued jobs and stops the threads. After that, no job may be pushed.
   void stop();
 
  private:

@@ -81,13 +81,13 @@ class ImageDataset : public Dataset {
 //   byte 0-1  zero        byte 2  element type (0x08 = unsigned byte)        byte 3  dimensions d
 //   then d sizes as big-endian 32-bit numbers, then the elements, row-major
 //
-// A file that violates this format is refused with one line: the file, the fault and the remedy.
+// A file that violates this format is rejected with one line: the file, the fault and the remedy.
 struct IdxArray {
   std::vector<std::int64_t> sizes;
   std::vector<std::uint8_t> bytes;
 };
 
-// Element types other than unsigned bytes are refused.
+// Element types other than unsigned bytes are rejected.
 [[nodiscard]] IdxArray read_idx(const std::string& path);
 
 // Reads images (n, height, width) and labels (n), each below classes.

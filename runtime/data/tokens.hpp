@@ -20,7 +20,7 @@ using Token = std::uint16_t;  // as in the files; a vocabulary has at most 65,53
 
 // A file in tiktoken's format: each line has a token's bytes in base64, a space, and its number.
 // The numbers are 0 to n - 1 in the order of the merges, as in GPT-2's r50k_base.tiktoken. Number
-// n, which is not in the file, ends a text (GPT-2's <|endoftext|>, 50256).
+// n, which is not in the file, marks the end of a text (GPT-2's <|endoftext|>, 50256).
 class Vocabulary {
  public:
   // Throws UsageError naming the file, the fault and, if one line is at fault, its number.

@@ -5,7 +5,7 @@
 //        [ records of rank 0 | of rank 1 | of rank 2 ]   join(0), join(1), join(2)
 //
 // This needs no port, folder or secret, because no other process can access the memory. If a rank
-// dies, the parent ends the others (launch/spawn.hpp).
+// dies, the parent terminates the others (launch/spawn.hpp).
 #pragma once
 
 #include <chrono>

@@ -4,7 +4,7 @@
 //
 // The declarations here follow Open MPI's own ABI, in which handles are addresses of objects that
 // the library exports. The ABI is the same in all releases whose library is libmpi.so.40. MPICH and
-// its derivatives export no such objects and are refused.
+// its derivatives export no such objects and are rejected.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>

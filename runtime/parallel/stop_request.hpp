@@ -12,9 +12,10 @@
 //   rank 1   step 7 ^ step 8 | save, exit   signal reaches each at a different time, or only one
 //                   signal
 //
-// A second signal, of either kind, ends the process immediately, as without a StopRequest. A signal
-// within kSameRequest of the first belongs to the same request, because a scheduler may signal both
-// ringrun and the ranks, and ringrun forwards its signals. An ignored signal stays ignored.
+// A second signal, of either kind, terminates the process immediately, as without a StopRequest. A
+// signal within kSameRequest of the first belongs to the same request, because a scheduler may
+// signal both ringrun and the ranks, and ringrun forwards its signals. An ignored signal stays
+// ignored.
 #pragma once
 
 #include <array>

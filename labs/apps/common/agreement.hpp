@@ -22,7 +22,7 @@
 namespace ringsmith::apps {
 
 // Ends the program silently with the exit code of the rank that reports the error. unsaid: this
-// rank's own error, printed only if no launcher ends this rank first.
+// rank's own error, printed only if no launcher terminates this rank first.
 class QuietStop : public Error {
  public:
   explicit QuietStop(ExitCode code, std::string unsaid = {})

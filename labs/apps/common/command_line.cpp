@@ -277,7 +277,7 @@ struct CommandLine::Impl {
     return {};
   }
 
-  // The reason for the first refused option that was given, if any.
+  // The reason why the first refused option that was given is refused, if any was given.
   [[nodiscard]] std::optional<std::string> refusal() const {
     for (const auto& [option, why] : refused)
       if (option->count() > 0) return why + "; " + where_listed();

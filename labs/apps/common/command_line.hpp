@@ -1,5 +1,5 @@
-// Parses a program's command line. Every mistake is reported in one line and ends the program with
-// exit code 6.
+// Parses a program's command line. Every mistake is reported in one line, and the program exits
+// with code 6.
 //
 // CLI11 does the parsing; only command_line.cpp includes its 10,000 lines. This class differs from
 // CLI11 in three ways. The help has two columns of wrapped text. Messages describe a bound in words
@@ -24,8 +24,8 @@ class Option;
 namespace ringsmith::apps {
 
 // The ranks that print an error. All ranks see the same arguments, so only rank 0 prints the error,
-// and the launcher ends the other ranks. Without a launcher, the other ranks print the error as
-// well (QuietStop).
+// and the launcher terminates the other ranks. Without a launcher, the other ranks print the error
+// as well (QuietStop).
 enum class Speaker { first_rank, everybody };
 
 // Returns an empty string if the argument is valid, or else the error: "'x' is not a whole number

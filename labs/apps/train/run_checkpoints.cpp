@@ -247,7 +247,7 @@ void RunCheckpoints::take_lock(std::chrono::milliseconds patience) {
 
 std::string RunCheckpoints::checkpoints() const { return fs::path(folder_) / kCheckpoints; }
 
-// Throws UsageError if a complete checkpoint is not sound, or was refused before.
+// Throws UsageError if a complete checkpoint is not sound, or was rejected before.
 void RunCheckpoints::examine(const Snapshot& snapshot, const std::string& path) const {
   const auto fail = [&](const std::string& fault) {
     throw UsageError(fmt::format("checkpoint '{}' cannot be used: {}", path, fault));

@@ -27,7 +27,7 @@ std::string write_report(const std::string& folder);
 
 [[nodiscard]] std::vector<std::string> own_command_line();
 // Size of this process's communication memory (buckets, slots). Pages shared between processes are
-// divided among them. 0 if /proc does not tell.
+// divided among them. 0 if /proc has no such information.
 [[nodiscard]] Bytes communication_memory();
 
 }  // namespace ringsmith::apps

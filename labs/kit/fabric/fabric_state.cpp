@@ -106,8 +106,8 @@ void Fabric::State::resume(Rank& rank) {
   conductor.acquire();
 }
 
-// Does nothing if any_ready and no call was wrong. Otherwise ends all running ranks, and throws the
-// exception of the lowest rank that threw one, or Misuse, or Hang.
+// Does nothing if any_ready is true and no call was wrong. Otherwise stops all running ranks, and
+// throws the exception of the lowest rank that threw one, or Misuse, or Hang.
 void Fabric::State::fail_if_stuck(bool any_ready) {
   if (any_ready && misuse.empty()) return;
   const std::string report = misuse.empty() ? "no rank can continue\n" + describe(waits()) : "";

@@ -26,7 +26,7 @@ void run(int ranks, std::uint64_t seed, const std::function<void(int rank)>& bod
 void stand_still(int turns);
 
 // live: objects that were not destroyed, by kind. unread: completions of sends left in a destroyed
-// queue. trouble: errors, and requests that the device refused, one per line.
+// queue. trouble: errors, and requests that the device rejected, one per line.
 void observe(Observation& out);
 
 std::string last_trouble();

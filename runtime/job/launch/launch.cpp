@@ -79,7 +79,7 @@ RoundEnd run_round(const LaunchOptions& job, const Round& round, const std::stri
     options.join_timeout = std::min(job.join_timeout, kToForm);
   }
   std::optional<Nodes> nodes;
-  // Destroyed before `nodes`, so that a second signal ends ringrun while ~Nodes() waits.
+  // Destroyed before `nodes`, so that a second signal terminates ringrun while ~Nodes() waits.
   const Signals signals;
   try {
     nodes.emplace(

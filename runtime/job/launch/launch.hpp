@@ -17,7 +17,7 @@ struct LaunchOptions {
   int max_restarts = 0;        // maximum number of rounds after a failure or a node's loss
   bool nodes_numbered = true;  // false: numbered when they meet, and `nodes` is the maximum
   int least_nodes = 1;         // minimum for a round, if nodes_numbered is false
-  std::string job = "none";    // its name; a node of another job is refused
+  std::string job = "none";    // its name; a node of another job is rejected
   std::chrono::milliseconds last_call{5'000};  // to wait for more nodes once there are enough
 
   std::string master_address;     // of node 0, as all nodes know it; "": where it listens

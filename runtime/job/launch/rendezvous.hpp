@@ -51,7 +51,7 @@ class Rendezvous {
   [[nodiscard]] bool meets() const { return store_ != nullptr; }
   // Blocks until the next round is decided, and returns it; empty if there is none. Throws
   // TimeoutError if too few nodes arrive or the job has no place for this one, MismatchError if the
-  // holder refuses it, and CommError if the holder is lost.
+  // holder rejects it, and CommError if the holder is lost.
   [[nodiscard]] std::optional<Round> next(Outcome last);
   [[nodiscard]] comm::Secret secret_of(const Round& round) const;
   // For the holder: publishes the port of the round's store to the round's members.
@@ -60,7 +60,7 @@ class Rendezvous {
   // a node that has arrived; "" if none has.
   [[nodiscard]] bool has_room() const { return store_ && holds_ && round_.nodes < options_.nodes; }
   [[nodiscard]] std::string newcomer();
-  // For the holder: tells the others that there will be no further round.
+  // For the holder: announces to the others that there will be no further round.
   void close(int exit_code, const std::string& why);
   // Returns the job's exit code, for a node that was never part of a round.
   [[nodiscard]] int exit_code() const { return exit_code_; }

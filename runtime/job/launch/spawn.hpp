@@ -56,10 +56,10 @@ class RankFailed : public Error {
 
 // Runs body(group) in `ranks` new processes, and returns when all have returned. In body,
 // init_process_group() with the default bootstrap creates further groups of the same ranks.
-// When a rank throws, exits with a code other than 0 or is killed, the others are ended, and
+// When a rank throws, exits with a code other than 0 or is killed, the others are terminated, and
 // RankFailed names the rank that failed first, with its error. Ranks that still run `exit_timeout`
-// after the first success are ended too, and TimeoutError is thrown. If this process dies, so do
-// its ranks. Throws UsageError if ranks <= 0, a timeout is not above 0, this process has other
+// after the first success are terminated, too, and TimeoutError is thrown. If this process dies, so
+// do its ranks. Throws UsageError if ranks <= 0, a timeout is not above 0, this process has other
 // threads or ignores SIGCHLD, or it is itself a rank (mpirun, ringrun, srun), and ResourceError if
 // fork fails.
 void spawn(int ranks, const std::function<void(std::shared_ptr<comm::ProcessGroup>)>& body,

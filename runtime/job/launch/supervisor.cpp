@@ -233,8 +233,8 @@ class Supervisor {
     if (phase_ == JobPhase::running) settle();
   }
 
-  // True if a signal ended the rank, or it gave up because of its device, its peers or a limit. A
-  // program that gives up for another reason would do so again.
+  // True if a signal killed the rank, or if it gave up because of its device, its peers or a limit.
+  // A program that gives up for any other reason would do so again.
   [[nodiscard]] bool is_lost(const RankProcess& rank) const {
     constexpr std::array<ExitCode, 4> kLost{ExitCode::cuda, ExitCode::communication,
                                             ExitCode::timeout, ExitCode::resources};
@@ -387,7 +387,7 @@ class Supervisor {
     return blamed->rank < nodes_.place_of(0).world ? blamed->rank : -1;
   }
 
-  // A terminal may be slow, so a signal still ends ringrun.
+  // A terminal may be slow, so a signal can still terminate ringrun.
   void await_output() {
     output_.stop_at(Deadline::in(kLastOutput));
     for (;;) {

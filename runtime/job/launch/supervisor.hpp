@@ -21,9 +21,10 @@ namespace ringsmith::launch {
 
 constexpr std::chrono::milliseconds kDeath{5'000};  // for SIGKILL to take effect
 
-// The signals that ringrun passes on, or that end it. While this object exists they are blocked and
-// read from a descriptor, except those that were ignored when ringrun started. If SIGTERM, SIGINT,
-// SIGHUP or SIGQUIT is still pending, the destructor ends ringrun, and the kernel ends its ranks.
+// The signals that ringrun passes on, or that terminate it. While this object exists they are
+// blocked and read from a descriptor, except those that were ignored when ringrun started. If
+// SIGTERM, SIGINT, SIGHUP or SIGQUIT is still pending, the destructor terminates ringrun, and the
+// kernel kills its ranks.
 struct Signals {
   Signals();
   ~Signals();

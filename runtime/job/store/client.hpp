@@ -35,7 +35,7 @@ class StoreClient : public Store {
  public:
   // Retries until the deadline, because the server may start later than its clients. After 5 s,
   // prints a line to standard error. Throws MismatchError immediately if the listener is not a
-  // store or refuses the secret, NoStore if there is no answer, and UsageError if the host's name
+  // store or rejects the secret, NoStore if there is no answer, and UsageError if the host's name
   // is unknown.
   StoreClient(tcp::Address address, const Secret& secret, Deadline deadline,
               StoreClientOptions options = {});

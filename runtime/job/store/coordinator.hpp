@@ -17,7 +17,7 @@
 // during their first step. A member that is silent for too long counts as lost.
 //
 // The idea comes from torchft's lighthouse (github.com/pytorch/torchft). Here the coordinator runs
-// in the server of the launcher's store (server.hpp), whose connections also tell which ranks are
+// in the server of the launcher's store (server.hpp), whose connections also reveal which ranks are
 // lost. There is only one coordinator, and the job ends with it.
 #pragma once
 

@@ -221,7 +221,7 @@ bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
 }
 
 // Compares `mine` with the first rank's text through the store. Runs before this rank is in a
-// group, so that a refused rank does not disturb the other ranks.
+// group, so that a rejected rank does not disturb the other ranks.
 void PerStepTraining::compare(const char* key, const comm::Settings& mine) const {
   const std::string text = comm::join_records({std::to_string(rank_), comm::to_text(mine)});
   const auto first = comm::split_records(store_->compare_and_swap(key, "", text));
