@@ -1,6 +1,6 @@
 // The differentiable operations, with PyTorch's names and broadcasting. Comments state the shapes.
 // If shapes do not fit, a function throws a UsageError that names the operation and the shapes. If
-// the operands of add, sub, mul and div have two different dtypes out of f32, f16 and bf16, the
+// the operands of add, sub, mul and div have two different dtypes among f32, f16 and bf16, the
 // result is f32, except that a tensor without dimensions takes the other operand's dtype.
 //
 // Operands have floating dtypes. f16 and bf16 results are rounded once, from f32
@@ -52,7 +52,7 @@ inline Tensor operator-(const Tensor& x) { return neg(x); }
 Tensor sum(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor mean(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor var(const Tensor& x, int dim, bool unbiased = true, bool keepdim = false);
-Tensor max(const Tensor& x);  // ties share the gradient evenly
+Tensor max(const Tensor& x);  // equal maxima share the gradient evenly
 // Returns the values and their i64 indices.
 std::pair<Tensor, Tensor> max(const Tensor& x, int dim, bool keepdim = false);
 

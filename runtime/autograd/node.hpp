@@ -23,7 +23,8 @@ namespace ringsmith {
 
 class Node;
 
-// A gradient's destination: an input slot of a node. Empty: no gradient needed.
+// A gradient's destination: an input slot of a node. An empty edge means that no gradient is
+// needed.
 struct Edge {
   std::shared_ptr<Node> node;
   int input = 0;
@@ -37,7 +38,7 @@ class Node {
   // one gradient (or an undefined tensor) per edge.
   virtual std::vector<Tensor> apply(std::vector<Tensor> grads) = 0;
   [[nodiscard]] virtual std::string name() const = 0;  // "MulBackward"
-  // Frees saved tensors. A later apply() must throw an Error that says so.
+  // Frees saved tensors. A later apply() must throw an Error that says that they have been freed.
   virtual void release() {}
 
   std::vector<Edge> edges;
@@ -120,7 +121,7 @@ void connect(const std::shared_ptr<Node>& node, const std::vector<Tensor>& input
 //   }
 //
 // The closure returns one gradient (or an undefined tensor) per input, of the input's shape. It
-// runs with recording off. It owns `grad`: if grad.is_sole_owner(), it may reuse the memory for its
+// runs with grad mode off. It owns `grad`: if grad.is_sole_owner(), it may reuse the memory for its
 // result. Nothing is saved or recorded unless needs_graph(inputs).
 
 // Stores the tensors that are saved while a KeeperScope with this keeper exists on the thread.

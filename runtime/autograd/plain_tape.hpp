@@ -12,7 +12,7 @@
 //
 // A value is computed only from values before it on the tape. In reverse order, the steps of all
 // values that use a value therefore run before that value's own step, which gets the complete
-// gradient. No uses need to be counted.
+// gradient. There is no need to count uses.
 //
 // The engine (node.hpp, engine.hpp) computes the same gradients with the same kernels and adds them
 // in the same order, so the bits are equal. It differs in four ways:
@@ -78,7 +78,7 @@ class PlainTape {
   }
 
   // Computes the gradients of the value at `loss`, which must have one element. Throws UsageError
-  // if called twice: the second walk would pass on the gradients of the first again.
+  // if called twice: a second pass would propagate the gradients of the first pass again.
   void backward(Value loss) {
     require(value(loss).numel() == 1,
             "backward() needs a loss of one element, got " + to_string(value(loss).sizes()));

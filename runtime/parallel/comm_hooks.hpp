@@ -63,7 +63,7 @@ struct CommHook {
   // Called if the optimizer step for the last backward is skipped (Optimizer::skip, e.g. by
   // GradScaler). The hook must restore its state from before that backward, or infinities and NaNs
   // would remain in it. Called at most once per backward, on every rank, before the next backward.
-  // Empty for a hook without state.
+  // Null for a hook without state.
   std::function<void()> skipped = nullptr;
 };
 
@@ -80,7 +80,8 @@ struct CommHook {
 // bits and overflows at 65520; bf16 has 8 significant bits and the range of f32.
 [[nodiscard]] CommHook fp16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
 [[nodiscard]] CommHook bf16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
-// No communication: each rank keeps its own gradients. For measuring the cost of communication.
+// No communication: each rank keeps its own gradients. Meant for measuring the cost of
+// communication.
 [[nodiscard]] CommHook noop_hook();
 // PowerSGD: beyond/power_sgd.hpp.
 

@@ -16,8 +16,8 @@
 // parameters and gradients alone are 2 (N - 1) times the parameters' bytes per step.
 //
 // The replicas' gradients are added, not averaged, because the loss is one mean over the gathered
-// batch. The result therefore equals a single device's, up to the order of the sums. That order is
-// fixed, so two runs give the same bits.
+// batch. The result therefore equals the result of a single device, up to the order of the sums.
+// That order is fixed, so two runs give the same bits.
 //
 //   GPT model(options);
 //   model.to(Device::cuda(0));
@@ -40,9 +40,9 @@
 namespace ringsmith {
 
 // The bytes that DataParallel sends over the link between the root and one other device. Per
-// training step on N devices, with P bytes of parameters, the root's links carry (N - 1) P out and
-// as much back, in addition to buffers, inputs, outputs and their gradients. A rank of a ring
-// all-reduce sends only 2 P (N - 1) / N.
+// training step on N devices, with P bytes of parameters, the root's links carry (N - 1) P bytes
+// out and as many back, in addition to buffers, inputs, outputs and their gradients. A rank of a
+// ring all-reduce sends only 2 P (N - 1) / N.
 struct LinkTraffic {
   // from the root
   Bytes parameters;

@@ -102,7 +102,7 @@ GradientBuckets::~GradientBuckets() {
     if (p.requires_grad()) set_grad_target(p, {});
 }
 
-// Gradients move through copies, because old and new slots share one arena.
+// Moves gradients through copies, because old and new slots share one arena.
 void GradientBuckets::install(BucketPlan plan) {
   std::vector<Tensor> held(parameters_.size());
   for (std::size_t p = 0; p < parameters_.size(); ++p) {

@@ -29,9 +29,10 @@
 // its gradients, and the caller's stream waits for the all-reduce. backward() returns while both
 // streams still run, except with a group on the host (BucketMemory in gradient_buckets.hpp).
 //
-// PyTorch's semantics, with three differences that report errors earlier: a missing gradient is
-// reported in its own step with names and ranks; each synchronised backward needs a synchronising
-// forward since the last one; and outside no_sync, a gradient that would stay local is an error.
+// The semantics are PyTorch's, with three differences that report errors earlier: a missing
+// gradient is reported in its own step with names and ranks; each synchronised backward needs a
+// synchronising forward since the last one; and outside no_sync, a gradient that would stay local
+// is an error.
 #pragma once
 
 #include <cstdint>
@@ -100,8 +101,8 @@ class Reducer {
   [[nodiscard]] const std::vector<BucketItem>& items() const { return buckets_.items(); }
   [[nodiscard]] const BucketPlan& plan() const { return buckets_.plan(); }
   [[nodiscard]] Bytes communication_memory() const { return buckets_.memory().size(); }
-  // Of the last synchronised backward: the parameters in the order in which they became ready, and
-  // whether this rank had a gradient for a parameter.
+  // These describe the last synchronised backward: the parameters in the order in which they became
+  // ready, and whether this rank had a gradient for a parameter.
   [[nodiscard]] const std::vector<int>& last_ready_order() const { return rebuild_.last_order(); }
   [[nodiscard]] bool used(int parameter) const { return missing_.used(parameter); }
   [[nodiscard]] bool rebuilt() const { return rebuild_.done(); }

@@ -1,6 +1,6 @@
 // Preemption: a signal announces that the machine will soon be taken away. ringrun, scancel,
 // Kubernetes and users send SIGTERM; Slurm sends SIGUSR1 before a job's time limit (sbatch
-// --signal=USR1@60). The ranks finish their step, save, and end with exit code 75.
+// --signal=USR1@60). The ranks finish their step, save, and exit with code 75.
 //
 //   StopRequest stop;                      // these signals no longer end the process
 //   for (...) {
@@ -27,7 +27,8 @@
 
 namespace ringsmith {
 
-// All ranks have agreed to stop; not a failure. Only rank 0's message has text.
+// Thrown when all ranks have agreed to stop, which is not a failure. Only rank 0's message has
+// text.
 class Preempted : public Error {
  public:
   using Error::Error;

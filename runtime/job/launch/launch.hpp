@@ -1,5 +1,5 @@
-// ringrun: starts the ranks of a job on this node and waits until all of them have ended. If a rank
-// fails or a node is lost, it may start all ranks again, in a new round.
+// ringrun: starts the ranks of a job on this node and waits until all of them have exited. If a
+// rank fails or a node is lost, it may start all ranks again, in a new round.
 #pragma once
 
 #include <chrono>
@@ -35,8 +35,8 @@ struct LaunchOptions {
 
   std::chrono::milliseconds join_timeout{600'000};  // for all nodes to arrive
   std::chrono::milliseconds exit_timeout{300'000};  // for the other nodes to end after this one
-  // Time between SIGTERM (or the signal that ringrun got) and SIGKILL: `grace` if the ranks are
-  // asked to stop, and may save; `failure_grace` after a failure.
+  // Time between SIGTERM (or the signal that ringrun received) and SIGKILL: `grace` if the ranks
+  // are asked to stop and may save, `failure_grace` after a failure.
   std::chrono::milliseconds grace{30'000}, failure_grace{5'000};
 
   // A lost rank is restarted alone while the others continue without it. Only for programs that

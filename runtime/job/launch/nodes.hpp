@@ -75,10 +75,11 @@ class Nodes {
   [[nodiscard]] std::string still_running() const;
   // Proposes the end of the job. The verdict is the first proposal of any node.
   void say_over(const std::string& why, Verdict::Kind kind = Verdict::Kind::over);
-  // Call when a rank has ended without failure. If the ranks have not met yet, it counts as lost.
+  // Call when a rank has ended without failure. If the ranks have not met yet, this rank counts as
+  // lost.
   void say_rank_ended(int rank, const std::string& how);
   // Publishes the root cause of the failures here. Returns the failures here and the other nodes'
-  // causes.
+  // root causes.
   [[nodiscard]] std::vector<Failure> share_failures(const std::vector<Failure>& here,
                                                     std::chrono::milliseconds timeout);
 

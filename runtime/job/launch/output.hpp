@@ -42,7 +42,8 @@ class Output {
   void add(int rank, Descriptor out, Descriptor err);
   void start();
   // Stops reading at the deadline, even if a process that left its rank's group still holds a
-  // stream open. Without this call and more_ranks, reading stops when all streams have ended.
+  // stream open. Without this call, and without more_ranks, reading stops when all streams have
+  // ended.
   void stop_at(Deadline deadline);
   // An eventfd, readable when everything has been read and shown.
   [[nodiscard]] int done() const { return done_.get(); }

@@ -4,10 +4,10 @@
 //     round 1: node 0 = a                  c arrives: the ranks on a are ended
 //     round 2: node 0 = a, node 1 = c
 //
-// One ringrun holds the rendezvous: node 0, or with c10d the ringrun on the endpoint's host. It
-// takes part in every round as node 0 and alone decides which others do. If it is lost, so is the
-// job. The other ringruns are its clients. Client A, numbered in order of arrival from 1, makes
-// requests K = 0, 1, ...:
+// One ringrun holds the rendezvous: node 0, or with c10d the ringrun on the endpoint's host. This
+// ringrun takes part in every round as node 0, and it alone decides which other nodes do. If it is
+// lost, so is the job. The other ringruns are its clients. Client A, numbered in order of arrival
+// from 1, makes requests K = 0, 1, ...:
 //
 //     meeting/ringruns    a counter: the last A
 //     meeting/ready/A/K   A has no running ranks and asks for a place: its options and process
@@ -39,7 +39,7 @@ struct Round {
 
 class Rendezvous {
  public:
-  // How a round ended. failed counts as a restart; joined (another node has arrived) does not.
+  // How a round ended. `failed` counts as a restart; `joined` (another node has arrived) does not.
   enum class Outcome { none, well, failed, joined, stopped };
 
   // Holds the rendezvous, or connects to its holder. A job with one node, or with numbered nodes

@@ -34,8 +34,8 @@ namespace ringsmith::launch {
 struct SpawnOptions {
   // With a CUDA device, consecutive ranks take consecutive devices from this one on.
   comm::GroupOptions group;
-  // How long the other ranks may take to end after the first rank has succeeded. Must be above 0;
-  // milliseconds::max(): no limit.
+  // How long the other ranks may take to finish after the first rank has succeeded. Must be above
+  // 0; milliseconds::max() means no limit.
   std::chrono::milliseconds exit_timeout{300'000};
   std::chrono::milliseconds grace{5'000};  // between SIGTERM and SIGKILL
 };

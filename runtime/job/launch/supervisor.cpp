@@ -29,8 +29,8 @@ constexpr milliseconds kOtherNodes{10'000};  // for their reports, in addition t
 constexpr milliseconds kNodesLook{200};      // poll interval for arriving nodes
 constexpr milliseconds kGroupLook{20};       // poll interval for processes that a leader left
 
-// Leaves out signals that were ignored when ringrun started: the kernel would queue even these
-// while they are blocked.
+// Leaves out signals that were ignored when ringrun started: while they are blocked, the kernel
+// would queue even ignored signals.
 sigset_t set_of(std::initializer_list<int> signals) {
   sigset_t set;
   sigemptyset(&set);
@@ -270,7 +270,7 @@ class Supervisor {
   void end_silent_ranks() {
     for (int number = 0; read(nodes_.silent_ranks(), &number, sizeof number) == sizeof number;)
       for (const RankProcess& rank : ranks_)
-        // A rank started since the report is a new process.
+        // A rank that was started after the report is a new process.
         if (rank.place.rank == number && rank.running &&
             Clock::now() - rank.started >= options_.quorum_timeout) {
           say(fmt::format("rank {} (pid {}) has been silent for {} s and is killed", number,

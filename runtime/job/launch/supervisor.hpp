@@ -6,10 +6,10 @@
 //        |                                              ^
 //        +---------- a signal to ringrun ---------------+
 //
-// Settling: when a rank dies, its peers fail within milliseconds. They get 0.2 s to report why,
-// which distinguishes them from the rank that failed first. Ending: SIGTERM (or the signal that
-// ringrun got) goes to every rank's process group. Killing: SIGKILL. With per_step, a rank that is
-// lost while running is restarted alone, and the phase does not change.
+// Settling: when a rank dies, its peers fail within milliseconds. They have 0.2 s to report the
+// reason, which distinguishes them from the rank that failed first. Ending: SIGTERM (or the signal
+// that ringrun got) goes to every rank's process group. Killing: SIGKILL. With per_step, a rank
+// that is lost while running is restarted alone, and the phase does not change.
 #pragma once
 
 #include <string>

@@ -85,8 +85,8 @@ struct PerStepOptions {
     // Identifies the state by name and contents; the ranks compare this text.
     std::string from;
   };
-  // Options of every quorum's group. Each rank that arrives compares GroupOptions::settings, and
-  // the model's names, shapes and dtypes, with those of the first rank.
+  // Options of every quorum's group. Each rank that arrives compares its GroupOptions::settings,
+  // and its model's names, shapes and dtypes, with the first rank's.
   comm::GroupOptions group;
   DdpOptions ddp;
   // Scales the losses, if set; must outlive the training object. It needs no any_rank.
@@ -103,7 +103,8 @@ struct PerStepOptions {
 };
 
 // Opens this process's connection to the coordinator of the ringrun --per-step that started it.
-// Throws UsageError if there is none, and TimeoutError if it does not answer.
+// Throws UsageError if this job has no coordinator, and TimeoutError if the coordinator does not
+// answer.
 [[nodiscard]] std::shared_ptr<comm::StoreClient> connect_to_coordinator(
     std::chrono::milliseconds timeout);
 
@@ -147,7 +148,7 @@ class PerStepTraining {
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   // True if the run ended before this process could join it.
   [[nodiscard]] bool over() const { return quorum_.over; }
-  // The next step's quorum, and why the last try failed ("" if it counted).
+  // The next step's quorum, and why the last attempt failed ("" if it counted).
   [[nodiscard]] const comm::store::QuorumAnswer& quorum() const { return quorum_; }
   [[nodiscard]] const std::string& last_failure() const { return failure_; }
   [[nodiscard]] bool joins() const { return place_ >= contributors(); }  // in the next step

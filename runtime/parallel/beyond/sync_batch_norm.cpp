@@ -95,7 +95,7 @@ std::vector<Tensor> backward(comm::ProcessGroup& group, const BatchNormShape& s,
   const auto on_host = [](const Tensor& t) { return t.cpu().to(DType::f64); };
   const Tensor scale = mul(mul(on_host(inv_std), on_host(weight)), -1 / count);
   const auto there = [&](const Tensor& t) { return t.to(options.dtype).to(options.device); };
-  // The terms due to the statistics: (x - mean) slope + offset.
+  // The terms of dx that are due to the statistics: (x - mean) slope + offset.
   const Tensor offset = there(mul(scale, totals.slice(0, 0, s.c)));
   const Tensor slope = there(mul(mul(scale, on_host(inv_std)), totals.slice(0, s.c, 2 * s.c)));
   const Tensor shared = Tensor::empty(x.sizes(), options), one = ones({s.c}, options);

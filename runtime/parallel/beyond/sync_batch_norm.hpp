@@ -22,8 +22,8 @@
 namespace ringsmith {
 
 // Collective when training on several ranks: in forward, and in backward if x requires a gradient.
-// Otherwise it does the same as batch_norm(). x: (n, c) or (n, c, h, w). Throws the same UsageError
-// on every rank unless each channel has more than one value, summed over all ranks.
+// Otherwise equivalent to batch_norm(). x: (n, c) or (n, c, h, w). Throws the same UsageError on
+// every rank unless each channel has more than one value, summed over all ranks.
 Tensor sync_batch_norm(const std::shared_ptr<comm::ProcessGroup>& group, const Tensor& x,
                        const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
                        const Tensor& running_var, bool training, double momentum = 0.1,

@@ -74,8 +74,8 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DistributedDataParallel& ddp, c
     require(p.dtype() == dtype,
             "ZeroRedundancyOptimizer: parameters of several dtypes; make one "
             "optimizer and one DistributedDataParallel for each");
-  // Roughly the order in which gradients will arrive. The order never changes, because parts must
-  // not move.
+  // Roughly the order in which gradients will arrive. Unlike DDP's own order, this order never
+  // changes, because parts must not move.
   std::vector<int> order(params().size());
   std::iota(order.rbegin(), order.rend(), 0);
   plan_ = rebuilt_plan(ddp.reducer().items(), ddp.reducer().options().caps, order);

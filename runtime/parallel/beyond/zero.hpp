@@ -50,7 +50,7 @@ class ZeroRedundancyOptimizer : public Optimizer {
   using Make = std::function<std::unique_ptr<Optimizer>(std::vector<Tensor>)>;
 
   // Collective, before the first forward of `ddp`. Uses ddp's group. If gradients are scattered,
-  // this object is ddp's communication hook and must exist whenever ddp runs backward. The
+  // this object is ddp's communication hook and must outlive ddp's last backward pass. The
   // parameters become views of one block of communication memory. make() creates the optimizer for
   // one-dimensional parts of parameters. That optimizer must be elementwise: a norm per parameter,
   // as in LAMB, would be wrong. Throws UsageError if the parameters are on a GPU that is not the
