@@ -20,12 +20,12 @@
 // the batch and its random numbers are consumed, and BatchNorm's running statistics include the
 // batch, except in channels where it was not finite (kernels/batchnorm.hpp).
 //
-// Ranks. All ranks must skip the same steps, or their parameters and scales diverge permanently.
-// With DistributedDataParallel this needs no communication: each rank inspects reduced gradients,
-// which have the same bits on every rank, and an inf or NaN of one rank makes the sum inf or NaN on
-// every rank. If ranks inspect different gradients (e.g. not reduced), pass an agreement to the
-// scaler, which costs one small all-reduce per step. ZeroRedundancyOptimizer inspects only its
-// shard and provides its own agreement.
+// All ranks must skip the same steps, or their parameters and scales diverge permanently. With
+// DistributedDataParallel this needs no communication: each rank inspects reduced gradients, which
+// have the same bits on every rank, and an inf or NaN of one rank makes the sum inf or NaN on every
+// rank. If ranks inspect different gradients (e.g. not reduced), pass any_rank to the scaler, which
+// costs one small all-reduce per step. ZeroRedundancyOptimizer inspects only its shard and provides
+// its own any_rank().
 //
 //   GradScaler scaler({.any_rank = any_rank(group)});     // runtime/parallel/agreement.hpp
 #pragma once
@@ -61,8 +61,8 @@ class GradScaler {
   // Divides the gradients, which must be f32 or f64, by the scale. Call it at most once per
   // optimizer between two updates.
   void unscale_(Optimizer& optimizer);
-  // Returns true if the optimizer stepped. Waits for the device. Call it once per optimizer between
-  // two updates.
+  // Returns true if the optimizer made its step. Waits for the device. Call it once per optimizer
+  // between two updates.
   bool step(Optimizer& optimizer);
   // Call it at the end of a step, after step() of every optimizer. Throws Error if the scale falls
   // below 1.2e-38: the inverse of a much smaller scale overflows (PyTorch continues with NaN).

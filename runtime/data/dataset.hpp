@@ -40,7 +40,7 @@ class Dataset {
 };
 
 // Reads a whole file, or a FIFO to its end. Throws UsageError "cannot read WHAT 'PATH': reason" if
-// the file is missing, unreadable, compressed, or of another kind.
+// the file is missing, unreadable, compressed, or not a regular file or FIFO.
 [[nodiscard]] std::vector<std::uint8_t> read_file(const std::string& path, const std::string& what);
 
 // ---- text as bytes ----
@@ -61,7 +61,7 @@ struct ByteText {
 
 // Reads the files in this order; the last round(size * validation_fraction) bytes of each file are
 // for validation. Throws UsageError if validation_fraction is outside [0, 1), and, naming the file,
-// if one cannot be read or all are empty.
+// if a file cannot be read or all files are empty.
 [[nodiscard]] ByteText load_text(const std::vector<std::string>& paths,
                                  double validation_fraction = 0.1);
 

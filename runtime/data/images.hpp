@@ -1,4 +1,5 @@
-// Labelled images, stored as bytes and converted to floats per batch: MNIST, CIFAR-10, or drawn.
+// Labelled images, stored as bytes and converted to floats per batch: from MNIST, from CIFAR-10, or
+// drawn.
 #pragma once
 
 #include <cstdint>
@@ -105,7 +106,7 @@ struct IdxArray {
 //
 // Reads data_batch_1.bin to data_batch_5.bin (train) or test_batch.bin, from this folder or its
 // subfolder cifar-10-batches-bin, as in the archive. Throws UsageError naming the file if it is
-// missing, does not hold a whole number of records, or has a label above 9.
+// missing, does not contain a whole number of records, or has a label above 9.
 [[nodiscard]] Images load_cifar10(const std::string& folder, bool train);
 // The folder with the files; empty if there is no data_batch_1.bin.
 [[nodiscard]] std::string find_cifar10(const std::string& folder);

@@ -5,7 +5,7 @@
 //   rank 1          1     3     8     4          all ranks in one step are the next section of
 //   rank 2            7     9     6     1        the permutation
 //
-// The indices equal torch.utils.data.DistributedSampler's for the same arguments.
+// The indices are the same as torch.utils.data.DistributedSampler's for the same arguments.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class SequentialSampler : public Sampler {
 };
 
 // Each pass draws a 63-bit seed from g and permutes with a new generator of that seed, as
-// torch.utils.data.RandomSampler does. (Torch's DataLoader first draws another seed.)
+// torch.utils.data.RandomSampler does. (PyTorch's DataLoader first draws another seed.)
 class RandomSampler : public Sampler {
  public:
   explicit RandomSampler(std::int64_t dataset_size, Generator& g = default_generator());
@@ -76,12 +76,12 @@ class DistributedSampler : public Sampler {
 
   // The state after every rank has taken `taken` of its indices; the same on every rank.
   [[nodiscard]] SamplerState state(std::int64_t taken) const;
-  // Replaces set_epoch() for the rest of the state's epoch. The state may come from another number
-  // of ranks. Throws UsageError for an impossible state.
+  // Replaces set_epoch() for the rest of the state's epoch. The state may come from a run with a
+  // different number of ranks. Throws UsageError for an impossible state.
   void load_state(const SamplerState& state);
 
   [[nodiscard]] std::vector<std::int64_t> indices() override;
-  // Same on every rank, because of padding or truncation.
+  // The same on every rank, because of padding or truncation.
   [[nodiscard]] std::int64_t size() const override { return samples_; }
   [[nodiscard]] std::int64_t epoch() const override { return state_.epoch; }
   [[nodiscard]] const DistributedSamplerOptions& options() const { return options_; }
@@ -115,8 +115,8 @@ class StepSampler {
   StepSampler(std::int64_t dataset_size, std::int64_t batch, std::uint64_t seed,
               std::int64_t most = 1);
 
-  // Indices of one of `ranks` ranks in the next step, batch after batch. Does not advance. Throws
-  // UsageError if the dataset is smaller than a batch for each rank.
+  // Returns the indices of one of `ranks` ranks in the next step, batch after batch. Does not
+  // advance to that step. Throws UsageError if the dataset is smaller than a batch for each rank.
   [[nodiscard]] std::vector<std::int64_t> indices(int rank, int ranks) const;
   // Batches per rank in the next step with `ranks` ranks: from 1 to `most`.
   [[nodiscard]] std::int64_t batches(int ranks) const;
