@@ -66,7 +66,7 @@ std::shared_ptr<Storage> allocate(std::int64_t count) {
   const auto free = [](Storage* storage) {
     Row& row = ledger().all.at(std::size_t(storage->number()));
     row.freed = true;
-    row.numbers = {};  // releases the memory, because a training run makes many storages
+    row.numbers = {};  // frees the memory, because a training run creates many storages
   };
   return {all.all.back().object.get(), free};
 }

@@ -5,8 +5,9 @@
 //                                      kernels itself (runtime/comm/device/ring.cu)
 //
 // The host is not involved in a transfer once the ranks are connected. A call returns when its
-// kernel is enqueued; the kernel runs when the stream reaches it, and ends when this rank has its
-// result. Therefore the kernels of all ranks must run simultaneously, each on a separate device.
+// kernel is enqueued; the kernel runs when the stream reaches it, and finishes when this rank has
+// its result. Therefore the kernels of all ranks must run simultaneously, each on a separate
+// device.
 //
 // Calls of one communicator share counters, so they run one after the other: a call on a different
 // stream waits for the event of the last call.
@@ -41,7 +42,7 @@ struct Element {
   bool operator==(const Element&) const = default;
 };
 
-// A sum of contributions that are multiplied first (ncclRedOpCreatePreMulSum).
+// A sum whose contributions are multiplied by a factor first (ncclRedOpCreatePreMulSum).
 struct Multiplier {
   Element element;
   double scale = 1;  // factor for floating types
@@ -89,7 +90,7 @@ class Communicator {
   // Messages of a rank to itself must be pairs of a send and a receive.
   void start(const std::vector<MessageCall>& calls);
 
-  // The program's own reductions, numbered from 0; numbers are reused.
+  // The reductions that the program has created, numbered from 0. Numbers are reused.
   int add_reduction(const Multiplier& multiplier);
   [[nodiscard]] std::optional<Multiplier> reduction(int number);
   bool remove_reduction(int number);

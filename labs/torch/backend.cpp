@@ -177,7 +177,8 @@ Backend::Pending Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   });
 }
 
-// One all_reduce for all tensors, which are copied next to each other into communication memory.
+// Makes one all_reduce for all tensors, which are copied one after the other into communication
+// memory.
 Backend::Pending Backend::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
   return with_python_errors([&] {
@@ -272,7 +273,7 @@ Backend::Pending Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
   });
 }
 
-// outputs[rank][tensor]. One all_gather for all tensors.
+// outputs[rank][tensor]. Makes one all_gather for all tensors.
 Backend::Pending Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions&) {
   return with_python_errors([&] {
@@ -560,7 +561,7 @@ Backend::Pending Backend::message(Tensors& tensors, int peer, int tag, bool out)
   });
 }
 
-// Returns the group of the two ranks: `from` is its rank 0 and `to` its rank 1.
+// Returns the group of the two ranks, in which `from` is rank 0 and `to` is rank 1.
 std::shared_ptr<comm::ProcessGroup> Backend::connect(int from, int to) {
   const bool sends = getRank() == from;
   const int peer = sends ? to : from;

@@ -84,13 +84,14 @@ class Backend final : public PluginBase {
   Pending recvAnysource(Tensors& tensors, int tag) override;
   Pending barrier(const c10d::BarrierOptions& options) override;
 
-  // PyTorch compares the number of calls to find a rank that is behind.
+  // PyTorch compares the numbers of calls to find a rank that is behind.
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return calls_; }
 
-  // Ends the collectives in flight, on all ranks, with Aborted. Does not end send() and recv().
+  // Makes the collectives in flight fail with Aborted on all ranks. Does not affect send() and
+  // recv().
   void abort_group(comm::Site site) { group_->abort(site); }
-  // Memory from which the other ranks of this host reduce directly; the result owns it.
+  // Returns memory from which the other ranks of this host reduce directly.
   [[nodiscard]] std::shared_ptr<comm::CommMemory> allocate(std::size_t bytes) const {
     return group_->allocate(Bytes(bytes));
   }

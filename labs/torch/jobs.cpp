@@ -130,7 +130,7 @@ void Jobs::stop() {
   stopping_ = true;
   due_.notify_all();
   // A future's callback, on a thread of this queue, may have dropped the last reference to the
-  // group. That thread cannot wait for itself.
+  // group. In this case, stop() runs on that thread, which cannot wait for itself.
   const int this_one = works_for == this ? 1 : 0;
   done_.wait(lock, [&] { return threads_ == this_one; });
 }

@@ -4,7 +4,7 @@
 // PyTorch's DDP allocates its buckets with at::empty(), which uses the process's CPU allocator.
 // This library replaces that allocator: within a shared scope, the group's communication memory
 // serves the thread's large allocations. ringsmith_torch.DistributedDataParallel opens a scope
-// around the two places where buckets are made.
+// around the two places where PyTorch creates buckets.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>

@@ -23,9 +23,9 @@
 // dynamic partial order reduction, POPL 2022): it visits every execution exactly once, without
 // keeping a list of visited executions. search.cpp implements it, consistency.cpp the model.
 //
-// It finds data races on plain memory, failed require() calls, and threads that wait forever, each
-// with its execution. An abandoned execution does not unwind its threads: objects owned by their
-// stacks leak.
+// It finds data races on plain memory, failed require() calls, and threads that wait forever, and
+// reports the execution that leads to each. An abandoned execution does not unwind its threads:
+// objects owned by their stacks leak.
 #pragma once
 
 #include <cstdint>
@@ -79,7 +79,7 @@ struct Result {
   bool complete = false;                          // nothing was left out, and nothing failed
   std::string failure;                            // the first failure; empty if none
   std::string execution;                          // the steps that led to it, one per line
-  std::map<std::string, std::uint64_t> outcomes;  // by outcome(): number of executions
+  std::map<std::string, std::uint64_t> outcomes;  // number of executions per outcome()
   std::uint64_t weakened = 0;                     // number of accesses changed by a Weakening
 };
 

@@ -115,7 +115,7 @@ void Fabric::State::fail_if_stuck(bool any_ready) {
   for (Rank& rank : ranks)
     while (rank.state != Rank::done) resume(rank);
   for (Rank& rank : ranks) rank.thread.join();
-  for (std::size_t r = 0; r < ranks.size(); ++r)  // others wait because of a rank that threw
+  for (std::size_t r = 0; r < ranks.size(); ++r)  // the other ranks wait because a rank threw
     if (ranks[r].failure) std::rethrow_exception(ranks[r].failure);
   if (!misuse.empty()) throw Misuse{misuse};
   throw Hang{report};

@@ -18,7 +18,7 @@
 
 namespace kit::verbs {
 
-// Runs body(rank) for each rank. Throws kit::Hang, and a rank's own exception.
+// Runs body(rank) for each rank. Throws kit::Hang, or rethrows a rank's exception.
 void run(int ranks, std::uint64_t seed, const std::function<void(int rank)>& body);
 
 // Lets the other ranks and the device run for `turns` turns: simulates a rank that is busy
