@@ -50,7 +50,7 @@ class LossExchange {
   LossExchange(const LossExchange&) = delete;
   LossExchange& operator=(const LossExchange&) = delete;
 
-  // preempt: save a checkpoint and end (StopRequest); stop: end now, because of an error on this
+  // preempt: save a checkpoint and exit (StopRequest). stop: exit now, because of an error on this
   // rank.
   enum class Wish : std::uint8_t { none, preempt, stop };
   void begin(double loss, Wish wish = Wish::none);
@@ -68,7 +68,8 @@ class LossExchange {
 };
 
 // Collective. Return the vectors of all ranks in rank order, and their element-wise sum. All
-// vectors must have the same length. Meant for a few numbers of a report, not for measured code.
+// vectors must have the same length. Meant for the few numbers of a report, not for code that is
+// timed.
 [[nodiscard]] std::vector<std::vector<double>> gather_rows(comm::ProcessGroup& group,
                                                            const std::vector<double>& values);
 [[nodiscard]] std::vector<double> sum_over_ranks(comm::ProcessGroup& group,

@@ -23,7 +23,7 @@ class Option;
 
 namespace ringsmith::apps {
 
-// The ranks that print an error. All ranks see the same arguments, so only rank 0 prints the error,
+// Which ranks print an error. All ranks see the same arguments, so only rank 0 prints the error,
 // and the launcher terminates the other ranks. Without a launcher, the other ranks print the error
 // as well (QuietStop).
 enum class Speaker { first_rank, everybody };
@@ -39,7 +39,7 @@ class Option {
   Option* required();
   Option* excludes(Option* other);
   Option* environment(const std::string& variable);
-  // The default as --help shows it; empty: none.
+  // Sets the default that --help shows; an empty text shows none.
   Option* default_text(const std::string& text);
   // For a list: takes at most this many values, which may also be separated by commas.
   Option* separated_by_commas(int most);

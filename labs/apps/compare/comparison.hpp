@@ -24,7 +24,7 @@ struct Usage {
   double other_memory = 0;  // of the other device that needs the most; 0 if there is none
 };
 
-// On the CPU, the memory figures are 0.
+// One measured comparison. On the CPU, the memory figures are 0.
 struct Comparison {
   int devices = 0;
   double parameter_bytes = 0;  // P

@@ -33,8 +33,8 @@ class ParameterServer {
 
   // Collective. Copies rank 0's parameters to all ranks. The parameters become views into one
   // block, and the gradients views into another. Rank 0 serves the other ranks on dedicated
-  // threads. budget: number of updates that the server accepts, summed over all ranks. f32 only
-  // (UsageError). The group and the model must outlive this object.
+  // threads. budget: number of updates that the server accepts, summed over all ranks. Throws
+  // UsageError unless all parameters are f32. The group and the model must outlive this object.
   ParameterServer(comm::ProcessGroup& group, Module& model, const MakeOptimizer& make_optimizer,
                   std::int64_t budget);
   ~ParameterServer();  // joins the threads, whose waits have the group's deadline
@@ -50,7 +50,7 @@ class ParameterServer {
   // server thread.
   void finish();
 
-  // One value for each of this rank's accepted pushes, in order.
+  // Returns one value for each of this rank's accepted pushes, in order.
   [[nodiscard]] const std::vector<std::int64_t>& staleness() const { return staleness_; }
   // On rank 0: bytes of parameters and gradients exchanged with the other ranks, and seconds spent
   // on updates.

@@ -32,7 +32,7 @@ struct FlightLog {
 // even on a FIFO. The texts are untrusted: sanitize them before printing them.
 [[nodiscard]] FlightLog read_flight(const std::string& path);
 
-// The first collective that not all ranks completed, or in which their calls differ.
+// The first collective that not all ranks have completed, or in which the ranks' calls differ.
 struct Divergence {
   enum class Kind : std::uint8_t {
     different,  // ranks made different calls

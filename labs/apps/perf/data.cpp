@@ -46,8 +46,9 @@ std::uint32_t hash(const Pattern& pattern, int rank, std::size_t index) {
   return h * 2246822519u >> 9;
 }
 
-// The bound on the inputs' magnitude for sum, min, max and avg. Ranks from `ranks` on contribute
-// zeros, so that the sum is exact even with more ranks than the type has exact integers.
+// The bound on the inputs' magnitude for sum, min, max and avg. Ranks with numbers of `ranks` and
+// above contribute zeros, so that the sum is exact even if there are more ranks than the type has
+// exact integers.
 struct Bound {
   std::uint32_t magnitude;
   int ranks;

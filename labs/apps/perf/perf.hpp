@@ -1,6 +1,7 @@
 // The measuring programs (all_reduce_perf and its siblings), in the style of nccl-tests.
 //
-// programs.cpp describes each collective (Benchmark); the programs share everything else.
+// programs.cpp describes the collective of each program (Benchmark); the programs share everything
+// else.
 //
 //     time    microseconds: the median over iterations of the slowest rank's time
 //     algbw   size / time;   busbw = algbw times a factor per collective (2 (n-1)/n for

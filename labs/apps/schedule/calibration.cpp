@@ -52,7 +52,7 @@ double seconds_a_byte_reduced(std::size_t bytes) {
        rounds < 3 || Clock::now() - begin < std::chrono::milliseconds(20); ++rounds) {
     const auto start = Clock::now();
     for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
-    // Stops the compiler from removing the loop.
+    // Prevents the compiler from removing the loop.
     asm volatile("" : : "r"(a.data()) : "memory");
     best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
   }
@@ -102,7 +102,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
   };
   const double steps = shape(kTinySize).steps;
   // An automatic all-reduce sends a tiny message in one hand-off, not in the ring's `steps`. So
-  // alpha is fitted to that time, or to a barrier's if that is shorter.
+  // alpha is fitted to the time of this hand-off, or of a barrier if that is shorter.
   const bool one_hand_off = key.algorithm == comm::Algorithm::automatic;
   model.alpha = (one_hand_off ? std::min(barrier, tiny) : tiny) / steps;
   model.overhead = std::max(0.0, tiny - steps * model.alpha);

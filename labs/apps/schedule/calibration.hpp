@@ -1,5 +1,5 @@
 // The cost model's constants for this machine and its links: measured once (--calibrate) and kept
-// in the user's cache, or else built in from other machines.
+// in the user's cache, or else built-in values from other machines.
 //
 // The all-reduce itself is timed, at sizes between the powers of two, so that a table of powers of
 // two tests the prediction at sizes that were not measured. Overhead and alpha come from an

@@ -74,7 +74,7 @@ void check_ddp(const TrainOptions& o);
 void register_comm_hook(const MachineOptions& o, DistributedDataParallel& ddp,
                         const std::shared_ptr<comm::ProcessGroup>& group);
 
-// For --amp: the guard for forward and loss, and the scaler, enabled for f16.
+// For --amp: return the guard for forward and loss, and the scaler, which is enabled for f16.
 [[nodiscard]] Autocast autocast_of(const TrainOptions& o);
 [[nodiscard]] GradScaler scaler_of(const TrainOptions& o);
 

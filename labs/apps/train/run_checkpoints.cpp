@@ -472,7 +472,8 @@ void RunCheckpoints::announce(const Snapshot& snapshot) const {
 }
 
 void RunCheckpoints::await_writer(std::int64_t step) {
-  // Wait in pieces, so that even with a slow disk no rank's wait for rank 0 exceeds its deadline.
+  // Rank 0 waits in short intervals, so that even with a slow disk no rank's wait for rank 0
+  // exceeds its deadline.
   const auto piece = std::chrono::milliseconds(static_cast<std::int64_t>(250 * options_.timeout));
   enum : std::int32_t { writing, written, refused };
   for (std::array<std::int32_t, 1> state{writing}; state[0] != written;) {

@@ -1,5 +1,5 @@
-// The checkpoints of a training program: their contents besides model and optimizer, and how all
-// ranks together write a checkpoint and continue from a checkpoint.
+// The checkpoints of a training program: their contents besides model and optimizer, and how the
+// ranks jointly write a checkpoint and continue from one.
 //
 // Rank 0 writes everything into one folder with one manifest (runtime/checkpoint/snapshot.hpp),
 // after it has gathered the only state that differs between ranks, their random numbers (7 KB
@@ -60,14 +60,14 @@ struct RunState {
   std::function<void(const std::string&)> load;
 };
 // sampler_state: the position in the epoch. order_state: the order of DDP's buckets; an empty order
-// is not known yet, and is not loaded.
+// means that the order is not known yet, and is not loaded.
 [[nodiscard]] RunState sampler_state(std::function<SamplerState()> save,
                                      std::function<void(const SamplerState&)> load);
 [[nodiscard]] RunState order_state(std::function<std::vector<int>()> save,
                                    std::function<void(const std::vector<int>&)> load);
 [[nodiscard]] std::vector<RunState> states_of(Batches& batches, DistributedDataParallel& ddp);
 
-// The training run to save or resume. RunCheckpoints adds the options shared by all programs.
+// The training run to save or resume. RunCheckpoints adds the options that all programs share.
 struct Trained {
   Module& model;
   Optimizer& optimizer;
@@ -110,13 +110,13 @@ class RunCheckpoints {
   // Replaces open_folder() for --per-step, where all ranks share the folder: reads the checkpoint
   // of --resume, and does not lock.
   void look_in(const std::string& folder);
-  // Called on the rank that writes from now on. Waits for at most `patience` for the lock of the
-  // previous writer, which may still be ending.
+  // Call it on the rank that writes checkpoints from now on. Waits for at most `patience` for the
+  // lock of the previous writer, which may still be ending.
   void take_lock(std::chrono::milliseconds patience);
   // Name and digest of the checkpoint that resume() has loaded, if any.
   [[nodiscard]] const std::string& resumed_from() const { return resumed_from_; }
 
-  // Sets the training run to save; resume() does this, too. trained must outlive this object.
+  // Sets the training run to save; resume() does this, too. `trained` must outlive this object.
   void describe(const Trained& trained);
   // Collective. Returns the progress restored from the checkpoint; step 0 without one. Throws
   // UsageError on one rank and QuietStop on the others if the checkpoint is of another training run
@@ -131,7 +131,8 @@ class RunCheckpoints {
   void prove();
   // Collective. Throws unless the model and the optimizer state are finite.
   void require_sound(std::int64_t step) const;
-  // On the rank that writes: true if the writer thread has failed and the error is unreported.
+  // On the rank that writes: true if the writer thread has failed and the error has not been
+  // reported.
   [[nodiscard]] bool failed() const { return manager_ && manager_->failed(); }
   // On the rank that writes: true if the previous checkpoint is on the disk, now or within
   // `patience`.
