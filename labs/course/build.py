@@ -72,7 +72,7 @@ def _new(place):
 
 
 def _in_place(folder, make):
-    """Makes a folder once. Other processes see it complete or not at all."""
+    """Creates a folder once. Other processes see it either complete or not at all."""
     if folder.exists():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def _in_place(folder, make):
 
 
 def _units(sources):
-    """Texts that include all sources, at most eleven each: reading the standard headers takes most
+    """Returns texts that together include all sources, at most eleven in each: reading the standard headers takes most
     of the time."""
     count = -(-len(sources) // 11)
     return ["".join(f'#include "{path.relative_to(ROOT)}"\n' for path in sources[at::count]) for at in range(count)]
@@ -157,7 +157,7 @@ def make_all(libraries, units=()):
 
 
 def swapped_in(lab):
-    """Files of earlier labs in use: the student's own, or with LAB06=ref the course's."""
+    """Returns the files of earlier labs that the lab uses: the student's own or, with LAB06=ref, the course's."""
     found = []
     for number in lab.build.get("uses", []):
         earlier, = select(number)
@@ -274,7 +274,7 @@ class Unit:
         self.folder = BUILD / "cache" / f"unit-{self.key}"
 
     def make(self):
-        """Leaves the compiler's output, and unit.o or, for a cheat, cheat.txt."""
+        """Writes the compiler's output, and unit.o or, for a cheat, cheat.txt."""
         _in_place(self.folder, self._make)
 
     def _reads(self):

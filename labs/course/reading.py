@@ -1,5 +1,5 @@
 """Reads the files of a submission, which may be hostile: only regular files, only in the submission's folder,
-never through a link. Also makes text that comes from a submission fit for a terminal or a report.
+never through a link. Also makes text from a submission safe to print on a terminal or in a report.
 """
 import os
 import pathlib
@@ -59,14 +59,15 @@ def _text(at, name, where, foreign):
         if now.st_size > MOST:
             raise Refused(f"{where} has {now.st_size} bytes; at most {MOST} are read")
         text = file.read(MOST + 1)
-        if len(text) > MOST:  # it grows
+        if len(text) > MOST:  # the file has grown since the check
             raise Refused(f"{where} has more than {MOST} bytes")
         return text
 
 
 def read_files(folder, names, foreign=False):
-    """Returns {name: text} of files in a folder. foreign: other people made the folder. Raises Refused with one line if
-    a file is missing, not a regular file, too large or unreadable, and AuthorError if there is no such folder."""
+    """Returns {name: text} of files in a folder. foreign: true if another person made the folder. Raises Refused with
+    one line if a file is missing, not a regular file, too large or unreadable, and AuthorError if there is no such
+    folder."""
     folder, found = pathlib.Path(folder), {}
     try:
         _require_folder(folder, foreign)

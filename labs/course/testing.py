@@ -7,7 +7,7 @@
         expect.each_once(seen, world=3, count=12)
 
 A test raises (through lab.run or expect) or passes. Inputs come from lab.random, which depends only on
-the seed, the lab and the test's name: `make check N=06 SEED=7 TEST=three_ranks` repeats one failure.
+the seed, the lab and the test's name: `make check N=06 SEED=7 TEST=three_ranks` repeats a single failure.
 """
 import random
 

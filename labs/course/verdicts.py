@@ -38,7 +38,7 @@ FINE = ("pass", "given up")
 
 
 class NotVerified(Verdict):
-    """The test needs a device or an adapter that this machine does not have. Never a pass."""
+    """The test needs a device or an adapter that this machine does not have. It never counts as a pass."""
     status = "not verified"
 
 
