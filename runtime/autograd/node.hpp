@@ -44,7 +44,7 @@ class Node {
   std::vector<Edge> edges;
   int outputs = 1;             // number of gradients that apply() takes
   std::uint64_t sequence = 0;  // creation number: the engine runs later nodes first
-  bool consumed = false;       // by a backward without retain_graph; another one throws Error
+  bool consumed = false;       // true after a backward without retain_graph; another throws Error
   Stream stream;               // on a GPU: the stream of forward and of apply()
 };
 
