@@ -27,7 +27,7 @@ constexpr std::size_t kKiB = 1024, kMiB = 1024 * 1024;
 constexpr std::size_t kSizes[] = {768,        3 * kKiB, 12 * kKiB, 48 * kKiB, 192 * kKiB,
                                   768 * kKiB, 3 * kMiB, 12 * kMiB, 48 * kMiB, 192 * kMiB};
 constexpr std::size_t kTinySize = 64;
-constexpr double kLongEnough = 0.25;  // seconds of one all-reduce; larger sizes are skipped
+constexpr double kLongEnough = 0.25;  // seconds; after a slower all-reduce larger sizes are skipped
 
 // The algorithm to which the constants are fitted.
 comm::Algorithm priced_algorithm(comm::Algorithm algorithm) {

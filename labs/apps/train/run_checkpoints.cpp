@@ -441,7 +441,8 @@ void RunCheckpoints::load(const Snapshot& snapshot) {
     trained_->scaler.load_state_dict(scaler->second);
   for (const RunState& state : trained_->states) state.load(value(values, state.name));
   const auto rng = values.find("rng." + std::to_string(group_.rank()));
-  constexpr std::uint64_t kApart = 1'000'003;  // per step, so that new ranks repeat no older seed
+  // Multiplied by the step, so that new ranks do not repeat the seeds of older ones.
+  constexpr std::uint64_t kApart = 1'000'003;
   if (rng != values.end())
     set_rng_state(rng->second);
   else

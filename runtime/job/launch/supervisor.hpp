@@ -32,7 +32,7 @@ struct Signals {
   Signals& operator=(const Signals&) = delete;
 
   Descriptor all;     // signalfd
-  Descriptor ending;  // signalfd, never read; readable: a signal that ends ringrun is pending
+  Descriptor ending;  // signalfd, never read; readable while a signal that ends ringrun is pending
 };
 
 void say(const std::string& text);

@@ -331,7 +331,8 @@ void PerStepTraining::add_zeros() {
   const std::vector<Tensor> parameters = ddp_->forward([&] { return trained_parameters(); });
   std::vector<Tensor> zeros;
   for (const Tensor& p : parameters) zeros.push_back(zeros_like(p));
-  (void)scaler_.scale(scalar(0));  // replaces a loss, without which the scaler refuses to unscale
+  // The scaler unscales only after scale(), so a zero is scaled in place of a loss.
+  (void)scaler_.scale(scalar(0));
   backward(parameters, zeros);
 }
 
