@@ -38,7 +38,7 @@ comm::ReduceOp operation_of(const char* call, const c10d::ReduceOp& op) {
   }
 }
 
-// Refuses types without sums, and AVG of integers, on the rank that made the call.
+// Rejects types that cannot be summed, and AVG of integers, on the rank that made the call.
 void check_reducible(const char* call, const at::Tensor& tensor, comm::ReduceOp op) {
   const at::ScalarType type = tensor.scalar_type();
   if (at::isComplexType(type) || at::isQIntType(type))
@@ -141,7 +141,7 @@ Backend::Pending Backend::submit(OpType type, const char* title, Tensors results
 
 std::byte* Backend::scratch(std::size_t bytes) {
   if (!scratch_ || scratch_->size().value < bytes) {
-    scratch_ = nullptr;  // freed first, because the new one may fit there
+    scratch_ = nullptr;  // freed first, so that the new block can reuse its space
     scratch_ = group_->allocate(Bytes(std::max<std::size_t>(bytes, 1)));
   }
   return scratch_->data();
@@ -177,7 +177,8 @@ Backend::Pending Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   });
 }
 
-// One all_reduce for all tensors, which are copied next to each other into communication memory.
+// Makes one all_reduce for all tensors, which are copied one after the other into communication
+// memory.
 Backend::Pending Backend::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
   return with_python_errors([&] {
@@ -272,7 +273,7 @@ Backend::Pending Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
   });
 }
 
-// outputs[rank][tensor]. One all_gather for all tensors.
+// outputs[rank][tensor]. Makes one all_gather for all tensors.
 Backend::Pending Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions&) {
   return with_python_errors([&] {
@@ -481,8 +482,8 @@ Backend::Pending Backend::exchange(const char* title, OpType type, Tensors outpu
                  site = python_site()] { exchange_now(outputs, inputs, site); });
 }
 
-// Every rank tells each other rank how many bytes it will send to that rank, and the length of its
-// own longest part. So every rank can pad all parts to the longest part of any rank.
+// Every rank sends to each other rank the number of bytes that it will send there, and the length
+// of its own longest part. So every rank can pad all parts to the longest part of any rank.
 void Backend::exchange_now(const Tensors& outputs, const Tensors& inputs, comm::Site site) {
   const std::size_t world = inputs.size();
   std::vector<std::int64_t> sent(2 * world), told(2 * world);
@@ -560,7 +561,7 @@ Backend::Pending Backend::message(Tensors& tensors, int peer, int tag, bool out)
   });
 }
 
-// Returns the group of the two ranks: `from` is its rank 0 and `to` its rank 1.
+// Returns the group of the two ranks, in which `from` is rank 0 and `to` is rank 1.
 std::shared_ptr<comm::ProcessGroup> Backend::connect(int from, int to) {
   const bool sends = getRank() == from;
   const int peer = sends ? to : from;

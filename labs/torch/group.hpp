@@ -1,5 +1,5 @@
-// The runtime's group under a PyTorch group. It lets a call on a separate thread hold its core, and
-// tells whether a rank is known to be gone.
+// The runtime's group under a PyTorch group. It lets a call on a separate thread keep its core, and
+// reports whether a rank is known to be gone.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,8 @@ class Group : public comm::CpuProcessGroup {
     holds_.store(hold, std::memory_order_relaxed);
     peers_.waiter().hold_core(hold);
   }
-  // The reason why the rank is lost, or "" while it is alive. May be called while a call runs.
+  // Returns the reason why the rank is lost, or "" while it is alive. May be called while a call
+  // runs.
   [[nodiscard]] std::string loss_of(int rank) const {
     return peers_.segments().is_gone(rank)
                ? "rank " + std::to_string(rank) + " is gone: its process has died"
