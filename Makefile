@@ -25,7 +25,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 export GOALS := $(MAKECMDGOALS)  # so that error messages can say what to type
 CONFIGURE := .ci/configure "$(DIR)" "$(PRESET)" $(CMAKE_ARGS)
-# Append targets. Compilations in the same folder wait for each other.
+# Recipes append the targets. Compilations in the same folder wait for each other.
 COMPILE := JOBS="$(JOBS_ASKED)" .ci/compile "$(DIR)"
 
 .DEFAULT_GOAL := help

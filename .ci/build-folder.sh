@@ -4,7 +4,7 @@
 own_folder() {
   local top=${1%/*} foreign
   mkdir -p "$1" 2> /dev/null
-  # After `sudo make`, some or all files belong to root. Compilers and ninja would fail in the middle.
+  # After `sudo make`, some files belong to root, and a build by another user would fail halfway.
   foreign=$(find "$1" ! -user "$(id -u)" ! -writable ! -type l -print -quit 2> /dev/null)
   if [ "$(id -u)" != 0 ] && [ -n "$foreign" ]; then
     complain "make: '$foreign' belongs to $(stat -c %U "$foreign"): sudo chown -R $(id -un) '$top', then make again"
@@ -20,8 +20,8 @@ own_folder() {
   fi
 }
 
-# one_make FOLDER: waits for another make there, because two ninjas would write the same files. Locks until this process
-# ends.
+# one_make FOLDER: locks the folder until this process ends. If another make holds the lock, waits for it, because two
+# ninjas would write the same files.
 one_make() {
   command -v flock > /dev/null || return 0
   { exec 9> "$1/.lock"; } 2> /dev/null || return 0

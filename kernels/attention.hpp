@@ -5,8 +5,8 @@
 //   dQ = dS k / sqrt(dim)      dK = dS^T q / sqrt(dim)
 //
 // With causal attention, row i of S ends at column i. The forward pass does not store P. The
-// backward pass recomputes it from each row's maximum and sum (two floats instead of `tokens`), as
-// in FlashAttention (Dao et al., 2022).
+// backward pass recomputes P from the maximum and the sum of each row (two numbers instead of
+// `tokens`), as in FlashAttention (Dao et al., 2022).
 //
 // q, k and v may have any strides, e.g. interleaved in the result of a single Linear layer.
 #pragma once
@@ -28,7 +28,7 @@ struct Heads {
   [[nodiscard]] constexpr T* head(std::int64_t b, std::int64_t h) const {
     return data + b * batch_stride + h * head_stride;
   }
-  // NOLINTNEXTLINE(google-explicit-constructor): reading is allowed
+  // NOLINTNEXTLINE(google-explicit-constructor): callers pass mutable data where const is expected
   constexpr operator Heads<const T>() const {
     return {data, batch_stride, head_stride, token_stride};
   }
@@ -56,7 +56,7 @@ struct AttentionSaved {
 constexpr std::int64_t kByShape = -1;
 template <class T>
 void look(Operands& o, const Heads<T>& /*heads*/) {
-  o.add<T>(kByShape);  // the size is set by look() of AttentionShape, the last argument
+  o.add<T>(kByShape);  // AttentionShape is the last argument, and its look() sets the size
 }
 template <class T>
 void look(Operands& o, const AttentionSaved<T>& saved) {

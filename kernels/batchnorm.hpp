@@ -1,15 +1,15 @@
-// Batch normalisation over (n, c, pixels): each channel is shifted and scaled by its own statistics
-// (Ioffe and Szegedy, 2015).
+// Batch normalisation over (n, c, pixels): each channel is shifted and scaled according to its
+// statistics (Ioffe and Szegedy, 2015).
 //
 //   training    mean, var = statistics of this batch over (n, pixels), var with divisor N
 //   evaluation  mean, var = the running statistics
 //   y = (x - mean) * inv_std * weight + bias,   inv_std = 1 / sqrt(var + eps)
 //
 // Statistics are accumulated in double, so that a large mean does not swamp the variance. The
-// oracle adds and rounds as PyTorch's scalar build does. Forward adds in ascending (n, pixel)
-// order, rounds each squared deviation and their sum to T, and computes y as x alpha + (bias - mean
-// alpha). Backward adds in eight lanes of T (four of double) within an image, then in double over
-// the images. If images have one pixel, the oracle adds in T instead, as PyTorch does.
+// oracle adds and rounds as PyTorch's scalar build does. The forward pass adds in ascending
+// (n, pixel) order, rounds each squared deviation and their sum to T, and computes y as
+// x alpha + (bias - mean alpha). The backward pass adds in eight lanes of T (four if T is double)
+// within an image, then in double over the images. If images have one pixel, both add in T.
 #pragma once
 
 #include <cstdint>

@@ -3,16 +3,16 @@
 //   y[n][o][i][j] = b[o] + sum over (c, kh, kw) of  x[n][c][i*sh - ph + kh*dh][j*sw - pw + kw*dw]
 //                                                 * w[o][c][kh][kw]
 //
-// Padding is zero, and c runs over the channels of o's group. The two backward products are the
-// same triple sum with the roles of x, w and y exchanged.
+// Padding is zero, and c runs over the channels of o's group. The gradients of x and w are the same
+// triple sum with the roles of x, w and y exchanged.
 //
 // The oracle (kernels/cpu/conv.cpp) runs these loops in the order of PyTorch's scalar build. For y,
-// each sum starts from the bias and adds in ascending (c, kh, kw). dw is the sum, in order, of one
-// product per sample, which adds over ascending output pixels. dx first sums over the output
-// channels of a column entry, then adds column entries in ascending (kh, kw). db is the sum, in
-// order, of one contiguous_sum (cpu/cascade.hpp) per sample.
+// each sum starts from the bias and adds in ascending (c, kh, kw). For dw, it sums each sample over
+// ascending output pixels, and adds the samples in order. For dx, it sums each tap of a window over
+// the output channels, and adds the taps in ascending (kh, kw). For db, it computes one
+// contiguous_sum (cpu/cascade.hpp) per sample, and adds the samples in order.
 //
-// The fast version: kernels/cpu/fast/conv.cpp.
+// The fast version is kernels/cpu/fast/conv.cpp.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Copy with conversion between any two dtypes, and fill. Strides are arbitrary. out must not
-// overlap in, unless both are the same view.
+// Copy with conversion between any two dtypes, and fill. Strides are arbitrary. `out` must not
+// overlap `in`, unless both are the same view.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,8 @@ void fill(View<T> out, T value);
 
 }  // namespace cpu
 
-// Queued on the current device and stream (runtime/device/stream.hpp). Pointers are device memory.
+// Both enqueue their work on the current device and stream (runtime/device/stream.hpp). Pointers
+// must be to device memory.
 namespace cuda {
 
 template <class D, class S>

@@ -18,7 +18,7 @@
 
 namespace ringsmith::kernels {
 
-// The position in a generator's stream at which a mask starts.
+// The position in the generator's sequence at which a mask starts.
 struct PhiloxState {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;  // in blocks of four words

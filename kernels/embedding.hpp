@@ -19,8 +19,8 @@ CheckIndicesFn check_indices;
 }
 RINGSMITH_ON_DEVICE(check_indices)
 
-// out[i] = weight[index[i]], in rows of `dim` elements. On a device, NaN if the index is outside
-// the table.
+// out[i] = weight[index[i]], in rows of `dim` elements. On a device, an index outside the table
+// yields a row of NaN.
 template <class T>
 using EmbeddingFn = void(std::span<const T> weight, std::int64_t dim,
                          std::span<const std::int64_t> index, std::span<T> out);

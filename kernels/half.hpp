@@ -16,7 +16,7 @@ struct bf16 {
   bf16() = default;
   explicit constexpr bf16(float f) {
     const std::uint32_t u = std::bit_cast<std::uint32_t>(f);
-    // A NaN whose payload is in the low half would round to infinity, so force a quiet NaN.
+    // A NaN with its payload in the low half could become an infinity, so force a quiet NaN.
     if ((u & 0x7fffffffu) > 0x7f800000u) {
       bits = static_cast<std::uint16_t>((u >> 16) | 0x0040u);
       return;

@@ -46,9 +46,9 @@ template <class T>
 using NllRowsFn = void(std::span<const T> log_probs, const Targets& targets, std::span<T> losses);
 RINGSMITH_KERNEL(nll_rows, NllRowsFn)
 
-// divisor[0] is the number of rows that are not ignored if `mean`, else 1. loss[0] = sum of losses
-// / divisor[0]. If all rows are ignored, the mean is 0 / 0 = NaN, as in PyTorch. On a device the
-// sum is a tree of fixed shape.
+// loss[0] = sum of losses / divisor[0], where divisor[0] is 1, or, if `mean`, the number of rows
+// that are not ignored. If all rows are ignored, the mean is 0 / 0 = NaN, as in PyTorch. On a
+// device the sum is a tree of fixed shape.
 template <class T>
 using ReduceLossesFn = void(std::span<const T> losses, const Targets& targets, bool mean,
                             std::span<T> loss, std::span<T> divisor);

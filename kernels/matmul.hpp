@@ -5,11 +5,11 @@
 //
 // A Matrix has both strides, so a transpose only swaps them, and a batch of rows of a larger tensor
 // needs no copy. In the oracle, every element of a product is one sum over ascending k that rounds
-// each product and each addition. The fast version is a chain of fused multiply-adds in the same
-// order (cpu/fast/gemm.cpp), or OpenBLAS (kernels::set_products).
+// each product and each addition. In the fast version, every element is a chain of fused
+// multiply-adds in the same order (cpu/fast/gemm.cpp), unless OpenBLAS is selected (set_products).
 //
 // Products of f16 and bf16 operands are accumulated in float, in which each product is exact unless
-// it over- or underflows. Each element of the result is rounded to 16 bits once, at the end.
+// it overflows or underflows. Each element of the result is rounded to 16 bits once, at the end.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct Matrix {
   constexpr T& operator()(std::int64_t r, std::int64_t c) const {
     return data[r * row_stride + c * col_stride];
   }
-  // NOLINTNEXTLINE(google-explicit-constructor): reading is allowed
+  // NOLINTNEXTLINE(google-explicit-constructor): callers pass mutable data where const is expected
   constexpr operator Matrix<const T>() const { return {data, rows, cols, row_stride, col_stride}; }
 };
 
@@ -65,8 +65,8 @@ using kernels::Matrix, kernels::row_major, kernels::Store;
 // c = a b, or c += a b. c must not overlap a or b.
 template <class T>
 void matmul(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, Store store = Store::replace);
-// Computes matmul() for every product of a batch, whose first matrices are a, b and c. The results
-// must not overlap.
+// Computes matmul() for every product of a batch; a, b and c are the matrices of the first product.
+// The results must not overlap.
 template <class T>
 void matmul_batch(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const Batch& batch,
                   Store store = Store::replace);

@@ -2,8 +2,8 @@
 //
 // A family X is declared in kernels/X.hpp (namespace kernels::cpu). kernels/cpu/X.cpp contains its
 // oracle and the choice between the versions, kernels/cpu/fast/X.cpp the fast version. Oracles are
-// plain loops without contraction, with the summation orders of PyTorch's scalar build, so that
-// whole training runs can be compared with PyTorch bit for bit.
+// plain loops, compiled without floating-point contraction, that add in the order of PyTorch's
+// scalar build, so that whole training runs can be compared with PyTorch bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ enum class Mode : std::uint8_t { fast, oracle };
 void set_mode(Mode mode);
 Mode parse_mode(std::string_view name);  // "fast" | "oracle", else UsageError
 
-// The instruction set that the fast kernels were compiled for: "AVX-512", "AVX2", "SSE2", "NEON" or
-// "none". Their bits depend on it, because SSE2 has no fused multiply-adds.
+// Returns the instruction set that the fast kernels were compiled for: "AVX-512", "AVX2", "SSE2",
+// "NEON" or "none". Their bits depend on it, because SSE2 has no fused multiply-adds.
 [[nodiscard]] std::string_view instruction_set();
 
 // The matrix products of the fast kernels: our own, or OpenBLAS for comparison.
@@ -49,7 +49,7 @@ enum class Float32 : std::uint8_t { strict, tf32 };
 void set_float32(Float32 precision);
 Float32 parse_float32(std::string_view name);  // "strict" | "tf32", else UsageError
 
-// Number of threads of the fast kernels (including BLAS). The default is 1, i.e. one core per rank.
+// The number of threads of the fast kernels and of OpenBLAS. The default is 1: one core per rank.
 [[nodiscard]] int threads();
 void set_threads(int n);  // 1..256, else UsageError
 

@@ -23,7 +23,7 @@ using Offsets = std::array<std::int64_t, N>;
 
 template <int N>
 struct Nest {
-  int dims = 0;  // at least 1. The last is the innermost
+  int dims = 0;  // at least 1; the last dimension is the innermost
   std::array<std::int64_t, kMaxDims> sizes{};
   std::array<Offsets<N>, kMaxDims> strides{};
 
@@ -80,8 +80,8 @@ Nest<N> nest_of(const std::array<const Layout*, N>& operands) {
   return nest;
 }
 
-// The dimensions of a reduction: those that remain (operand 0 is the result, operand 1 the input)
-// and those that are reduced (input only).
+// The dimensions of a reduction: `kept` has the dimensions that remain (operand 0 is the result,
+// operand 1 the input), `reduced` the others (input only).
 struct ReductionNests {
   Nest<2> kept;
   Nest<1> reduced;

@@ -53,7 +53,7 @@ using AdamFn = void(std::span<T> p, std::span<const T> g, std::span<T> m, std::s
 RINGSMITH_KERNEL(adam, AdamFn)
 
 // One step for many parameters, which must not share memory. Either all or none have a `largest`.
-// The bits are those of one call per parameter, but a device needs only a few launches.
+// The result has the same bits as one call per parameter, but a device needs only a few launches.
 template <class T>
 struct AdamTensor {
   std::span<T> p;
@@ -76,8 +76,8 @@ void look(Operands& o, const std::span<const AdamTensor<T>>& tensors) {
 }
 
 // To clip by the global norm, call sum_of_squares for every gradient, clip_factor once, and scale
-// for every gradient. The sums and the factor remain in memory, so a GPU does all of it without a
-// wait.
+// for every gradient. The sums and the factor remain in device memory, so the host never waits for
+// the GPU.
 //
 // sum[0] = the sum of x^2, accumulated in double. NaN and inf propagate.
 template <class T>
@@ -100,8 +100,8 @@ template <class T>
 using ScaleFn = void(std::span<T> x, std::span<const float> factor);
 RINGSMITH_KERNEL(scale, ScaleFn)
 
-// For GradScaler. g *= factor, and found[0] becomes 1 if a product is infinite or NaN. Otherwise
-// found[0] is unchanged. factor is finite and above 0.
+// Used by GradScaler: g *= factor, and found[0] becomes 1 if a product is infinite or NaN.
+// Otherwise found[0] is unchanged. factor must be finite and above 0.
 template <class T>
 using UnscaleFn = void(std::span<T> g, float factor, std::span<std::int32_t> found);
 RINGSMITH_KERNEL(unscale, UnscaleFn)

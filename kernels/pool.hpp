@@ -3,8 +3,8 @@
 //   y[p][i][j] = max or mean of x[p][i*sh - ph .. + kh][j*sw - pw .. + kw]
 //                                                                     for each plane p = (n, c)
 //
-// Windows may extend into the padding, which the maximum ignores. For the mean the padding counts
-// as zeros, or not at all if count_include_pad is false.
+// Windows may extend into the padding, which the maximum ignores. The mean treats the padding as
+// zeros, or ignores it, too, if count_include_pad is false.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct Pool2dShape {
 
   [[nodiscard]] constexpr PoolWindow window(std::int64_t i, std::int64_t j) const {
     const std::int64_t top = i * stride_h - pad_h, left = j * stride_w - pad_w;
-    // Padding counts. As in PyTorch, elements beyond the padding would not; no window has any here.
+    // The divisor includes padding, but nothing beyond it, as in PyTorch.
     const std::int64_t rows = std::min(top + kh, h + pad_h) - top;
     const std::int64_t columns = std::min(left + kw, w + pad_w) - left;
     PoolWindow inside{std::max<std::int64_t>(top, 0), std::min(top + kh, h),
@@ -44,9 +44,9 @@ struct Pool2dShape {
   }
 };
 
-// All arrays are contiguous. Outputs are overwritten. index[k] is the position in its plane of the
-// maximum y[k], which is the first of equal values. A NaN is the maximum. Of several NaNs, the
-// index is that of the last.
+// All arrays are contiguous. Outputs are overwritten. index[k] is the position of the maximum y[k]
+// in its plane, and of the first of equal values. NaN counts as the maximum; of several NaNs,
+// index[k] is the position of the last.
 template <class T>
 using MaxPool2dFn = void(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
                          std::span<std::int32_t> index);

@@ -3,7 +3,7 @@
 //     out[i] = (...((s0[i] op s1[i]) op s2[i]) op ...)        from left to right, for every i
 //
 // Each pairwise operation rounds once to the element type (f16 and bf16 compute in float and round
-// after every addition). Therefore one sum of n arrays has the same bits as n - 1 sums of two. A
+// after every operation). Therefore one sum of n arrays has the same bits as n - 1 sums of two. A
 // ring that adds one neighbour at a time and a direct algorithm that reads all ranks in one pass
 // agree if they add in the same order.
 //
@@ -54,9 +54,9 @@ void reduce_oracle(DType dtype, Reduction op, std::span<const ReduceSource> sour
 
 }  // namespace cpu
 
-// Queued on the current device and stream, with the same bits as cpu::reduce. The pointers must be
-// memory that the device can access: its own, a peer's, or pinned host memory. The arrays to which
-// the spans refer may be freed when the call returns.
+// Enqueues the reduction on the current device and stream. It gives the same bits as cpu::reduce().
+// The pointers must be to memory that the device can access: its own, a peer's, or pinned host
+// memory. The spans need to be valid only until the call returns.
 namespace cuda {
 
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,

@@ -26,16 +26,16 @@ using kernels::Reduced;
 // out = the sum of x over the dimensions in which out has stride 0 (0 if there is nothing to add).
 //
 // The oracle adds in PyTorch's order (cpu/cascade.hpp). If the reduced elements are one run in
-// memory: contiguous_sum for a contiguous run, column_sums for columns of a matrix, otherwise
-// row_sum. If there are several runs, it sums each run this way and adds the results in memory
-// order.
+// memory, it uses contiguous_sum for a contiguous run, column_sums for columns of a matrix, and
+// row_sum otherwise. If there are several runs, it sums each of them in this way and adds the
+// results in memory order.
 template <class T>
 using SumFn = void(View<T> out, View<const T> x);
 RINGSMITH_KERNEL(sum, SumFn)
 
-// values are the largest of the n elements, and indices the positions of the first such elements.
-// NaN is larger than any number. All three views have the same sizes (without the reduced
-// dimension), and n must be positive.
+// Each of `values` is the largest of n elements, and the entry of `indices` is the position of the
+// first such element. NaN is larger than any number. All three views have the same sizes (without
+// the reduced dimension), and n must be positive.
 template <class T>
 using MaxFn = void(View<T> values, View<std::int64_t> indices, View<const T> x, Reduced dim);
 RINGSMITH_KERNEL(max, MaxFn)

@@ -1,4 +1,5 @@
-// A kernel's view of a tensor: a typed pointer, sizes and strides. No ownership, no device logic.
+// A kernel's view of a tensor: a typed pointer, sizes and strides. It owns no memory and does not
+// know the device.
 //
 // Inputs that must be contiguous are passed as std::span. Inputs that may be strided or broadcast
 // are passed as a View, with stride 0 in a broadcast dimension.
@@ -32,7 +33,7 @@ struct View {
   T* data = nullptr;
   Layout layout;
 
-  // NOLINTNEXTLINE(google-explicit-constructor): reading is always allowed
+  // NOLINTNEXTLINE(google-explicit-constructor): callers pass mutable data where const is expected
   operator View<const T>() const { return {data, layout}; }
 };
 

@@ -1,4 +1,5 @@
-// The work of a kernel: its floating-point operations and bytes, from its name and arguments.
+// Computes the work of a kernel, i.e. its floating-point operations and bytes, from its name and
+// arguments.
 //
 //   matmul (m, k) (k, n)   2 m k n                  a multiplication and an addition for each pair
 //   layer_norm             8 for each element       kRules in kernels/cpu/work.cpp has the others
@@ -6,8 +7,8 @@
 // Each addition, multiplication, division, comparison and call of exp, log, tanh or sqrt counts as
 // one operation. Bytes are the sizes of all operands, counted twice for an operand that is read and
 // written, i.e. the least traffic without caches. If a kernel selects rows or elements of an
-// operand (embedding, nll_rows), only these count. Used by the profiler
-// (runtime/device/profiler.hpp), off the hot path.
+// operand (embedding, nll_rows), only the selected ones count. The profiler
+// (runtime/device/profiler.hpp) uses these numbers, off the hot path.
 //
 // Every argument type that contributes to the work has an overload of look().
 #pragma once
@@ -48,7 +49,7 @@ struct Operands {
 };
 
 template <class Argument>
-void look(Operands& /*o*/, const Argument& /*says nothing*/) {}
+void look(Operands& /*o*/, const Argument& /*adds no work*/) {}
 template <class T>
 void look(Operands& o, const std::span<T>& s) {
   o.add<T>(static_cast<std::int64_t>(s.size()));

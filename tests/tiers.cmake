@@ -22,7 +22,7 @@ set(WAITING_ENTRIES apps apps_quick apps_resume front launch launch_quick
     fault fault_quick fault_tcp fault_tcp_quick nodes_heal)
 
 # ringsmith_needs(REGEX TARGETS...): entries whose names match need these targets; the first matching row counts.
-# TARGETS: - for none; % is the group of the expression. Without a row: tests_ENTRY, or everything if that does not exist.
+# TARGETS: - for none; % is the expression's group. Without a row: tests_ENTRY if it exists, otherwise all targets.
 # A test program's own dependencies (add_dependencies) are the programs that it starts.
 set(NEEDS_ROWS 0)
 function(ringsmith_needs REGEX)

@@ -13,7 +13,7 @@ namespace ringsmith::kernels::cpu {
 
 namespace {
 
-// f(b, h, index of the head's first row of scores)
+// Calls f(b, h, index of the head's first row of scores) for each head.
 template <class F>
 void for_each_head(const AttentionShape& s, const F& f) {
   for (std::int64_t b = 0; b < s.batch; ++b)

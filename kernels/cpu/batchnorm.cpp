@@ -17,8 +17,8 @@ void for_each_of_channel(const BatchNormShape& s, std::int64_t c, const F& f) { 
       f(static_cast<std::size_t>((n * s.c + c) * s.pixels + p));
 }
 
-// Sum: double, or T if images have one pixel, because PyTorch treats such images as rows of
-// channels and adds row by row.
+// Calls f with a value of the type of the sums: double, or T if images have one pixel, because
+// PyTorch treats such images as rows of channels and adds row by row.
 template <class T, class F>
 void with_sum_type(const BatchNormShape& s, const F& f) {
   s.pixels == 1 ? f(T{}) : f(double{});

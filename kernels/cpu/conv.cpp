@@ -46,7 +46,7 @@ T* input_group(const Conv2dShape& s, T* x, std::int64_t n, std::int64_t g) {
 
 }  // namespace
 
-// The fast versions support only float. double, used in gradient checks, always takes the oracle.
+// The fast versions support only float. For double (gradient checks), the oracle always runs.
 template <class T>
 void conv2d(const Conv2dShape& s, std::span<const T> x, std::span<const T> weight,
             std::span<const T> bias, std::span<T> y) {

@@ -18,7 +18,7 @@ void binary(Binary op, View<T> out, View<const T> a, View<const T> b) {
   binary_with<LibraryMath>(op, out, a, b);
 }
 
-// Both modes share one version. The compiler vectorises all of it except pow, which is rare.
+// Both modes use this version, because the compiler vectorises all of it except pow, which is rare.
 template <class T>
 void scalar(Scalar op, View<T> out, View<const T> x, T s) {
   scalar_with(op, out, x, s);

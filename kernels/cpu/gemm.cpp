@@ -26,8 +26,8 @@ using SgemmFn = void(int order, int trans_a, int trans_b, int m, int n, int k, f
                      int ldc);
 
 // Opens a library on a thread that may use only its current processor, so OpenBLAS starts no
-// threads (gemm.hpp). OPENBLAS_NUM_THREADS=1 does the same, but other threads may be reading the
-// environment.
+// threads (gemm.hpp). Setting OPENBLAS_NUM_THREADS=1 would have the same effect, but is not safe
+// while other threads read the environment.
 void* open_on_one_processor(const char* name) {
   void* handle = nullptr;
   std::thread([&] {
@@ -55,7 +55,7 @@ class OpenBlas {
   SgemmFn* sgemm = nullptr;
   std::string description;
 
-  // OpenBLAS keeps the number of threads in a global, which is set only if it must change.
+  // OpenBLAS keeps the number of threads in a global variable, which is written only on a change.
   void follow_threads() {
     const int wanted = threads();
     if (current_threads_.exchange(wanted, std::memory_order_relaxed) != wanted)

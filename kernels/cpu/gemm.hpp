@@ -21,7 +21,7 @@ struct Gemm {
   const float* b = nullptr;
   std::int64_t ldb = 0;
   float beta = 0;               // 0 or 1
-  const float* bias = nullptr;  // or n elements that every row of C starts from (beta must be 0)
+  const float* bias = nullptr;  // or n elements, with which each row of C starts (beta must be 0)
   float* c = nullptr;
   std::int64_t ldc = 0;
 };
@@ -33,15 +33,15 @@ void gemm(const Gemm& product);
 
 // ---- OpenBLAS, opened at run time: the matrix products of --products openblas ----
 //
-// OpenBLAS is opened with dlopen rather than linked, for two reasons. Only --products openblas
-// needs it. And when loaded, it starts a thread for every other processor that the loading thread
-// may use; the loading thread is restricted to one processor, so OpenBLAS starts none. On loading,
-// OpenBLAS also chooses its kernels by the processor or by OPENBLAS_CORETYPE, which can halve the
-// speed (1024^3 sgemm on one Zen 5 core: Haswell 113, SkylakeX 209 GFLOP/s). blas_description()
-// reports the choice.
+// OpenBLAS is opened with dlopen rather than linked, for two reasons. First, only --products
+// openblas needs it. Second, when loaded, it starts a thread for every other processor that the
+// loading thread may use; here the loading thread may use only one, so OpenBLAS starts none. On
+// loading, OpenBLAS also chooses its kernels by the processor or by OPENBLAS_CORETYPE. The choice
+// can halve the speed (1024^3 sgemm on one Zen 5 core: Haswell 113, SkylakeX 209 GFLOP/s).
+// blas_description() reports it.
 void openblas_sgemm(const Gemm& product);
 
-// "OpenBLAS 0.3.21, Haswell kernels (OPENBLAS_CORETYPE is set)". Loads the library.
+// Loads the library. Returns e.g. "OpenBLAS 0.3.21, Haswell kernels (OPENBLAS_CORETYPE is set)".
 [[nodiscard]] std::string blas_description();
 
 }  // namespace ringsmith::kernels::cpu

@@ -1,6 +1,6 @@
 // Vectors of f16 and bf16, widened to float and rounded back to 16 bits, with the same bits as the
-// scalar conversions of kernels/half.hpp. The vectors are the compiler's (vector_size), as wide as
-// the processor's.
+// scalar conversions of kernels/half.hpp. The vector types are the compiler's (vector_size), as
+// wide as the processor's registers.
 #pragma once
 
 #include <bit>
@@ -38,7 +38,7 @@ V load_bytes(const void* data) {
   return v;
 }
 
-// Mask of the lanes that contain NaN. All zeros for integers.
+// Returns a mask of the lanes that contain NaN. It is zero for integers.
 template <class V>
 auto nan_in(const V& v) {
   return v != v;  // NOLINT(misc-redundant-expression)
@@ -56,7 +56,7 @@ struct HalfVector<bf16> {
     return std::bit_cast<Floats>(__builtin_convertvector(h, Words) << 16);
   }
   static Halves narrow(const Floats& v) { return __builtin_convertvector(rounded_bits(v), Halves); }
-  static Halves narrow_exact(const Floats& v) {  // of floats that bf16 can hold
+  static Halves narrow_exact(const Floats& v) {  // for floats that bf16 represents exactly
     return __builtin_convertvector(std::bit_cast<Words>(v) >> 16, Halves);
   }
   static Floats round(const Floats& v) { return std::bit_cast<Floats>(rounded_bits(v) << 16); }
@@ -69,7 +69,7 @@ struct HalfVector<bf16> {
   }
 };
 
-// f16 uses the conversions of the hardware (F16C, AVX-512 or arm64) or else converts one at a time.
+// f16 uses the hardware's conversions (F16C, AVX-512 or arm64), or else converts lane by lane.
 template <>
 struct HalfVector<f16> {
 #if defined(__AVX512F__)
@@ -117,7 +117,7 @@ struct HalfVector<f16> {
 
 constexpr std::size_t kHalvesInVector = kVectorBytes / sizeof(float);
 
-// Convert n contiguous numbers.
+// widen() and narrow() convert n contiguous numbers.
 template <class T>
 [[maybe_unused]] void widen(const T* from, float* to, std::int64_t n) {
   const auto size = static_cast<std::size_t>(n);

@@ -53,7 +53,7 @@ void adam(std::span<T> p, std::span<const T> g, std::span<T> m, std::span<T> v,
     v[i] = beta2 * v[i] + (fresh2 * d) * d;
     T second = v[i];
     if (!largest.empty()) {
-      // Not std::max, because a NaN in either operand must be kept.
+      // Keeps a NaN in either operand, unlike std::max.
       if (!(largest[i] >= v[i])) largest[i] = std::isnan(largest[i]) ? largest[i] : v[i];
       second = largest[i];
     }
@@ -99,7 +99,7 @@ void scale(std::span<T> x, std::span<const float> factor) {
 template <class T>
 void unscale(std::span<T> g, float factor, std::span<std::int32_t> found) {
   const T by = static_cast<T>(factor);
-  std::int32_t bad = 0;  // bits are or-ed, without a branch, so the loop is vectorised
+  std::int32_t bad = 0;  // or-ed without a branch, so that the loop is vectorised
   for (T& value : g) {
     value = value * by;
     bad |= static_cast<std::int32_t>(!(std::abs(value) <= std::numeric_limits<T>::max()));

@@ -6,18 +6,7 @@
 
 #include "kernels/cpu/reduce_ops.hpp"
 
-namespace ringsmith::kernels {
-
-void check_reduce(DType dtype, std::span<const ReduceSource> sources, double scale) {
-  if (sources.empty() || sources.size() > kMaxReduceSources)
-    throw UsageError("a reduction takes 1 to 64 sources, got " + std::to_string(sources.size()));
-  if (is_floating(dtype) || scale == 1.0) return;
-  for (const ReduceSource& source : sources)
-    if (source.scaled)
-      throw UsageError("integers cannot be averaged: " + std::string(name_of(dtype)));
-}
-
-namespace cpu {
+namespace ringsmith::kernels::cpu {
 
 namespace {
 
@@ -46,5 +35,4 @@ void reduce_oracle(DType dtype, Reduction op, std::span<const ReduceSource> sour
   });
 }
 
-}  // namespace cpu
-}  // namespace ringsmith::kernels
+}  // namespace ringsmith::kernels::cpu

@@ -40,7 +40,8 @@ template <class Op, class C>
 C combine_computed(C a, C b) {
   if constexpr (std::is_same_v<Op, Sum> || std::is_same_v<Op, Prod>) {
     if constexpr (std::is_integral_v<C>) {
-      // Not narrower than unsigned int, because smaller types would be promoted to (signed) int.
+      // U is at least as wide as unsigned int, because a smaller type would be promoted to (signed)
+      // int.
       using U = std::common_type_t<std::make_unsigned_t<C>, unsigned>;
       const U x = static_cast<U>(a), y = static_cast<U>(b);
       return static_cast<C>(std::is_same_v<Op, Sum> ? x + y : x * y);

@@ -1,9 +1,9 @@
 // The fast version of reduce(): one pass over memory, with the running result in registers.
 //
-// Each step combines kUnroll vectors of all sources into accumulators and stores these to every
-// output. An output may therefore be a source, and each byte of an array is read or written once.
-// The vectors are the compiler's (vector_size), not tied to an instruction set. The 16-bit types
-// are widened to float when loaded and rounded to 16 bits after every operation.
+// Each step combines kUnroll vectors of all sources into accumulators and stores the accumulators
+// to every output. Therefore an output may be a source, and each byte of an array is read or
+// written once. The vector types are the compiler's (vector_size), not specific to a processor.
+// The 16-bit types are widened to float when loaded and rounded to 16 bits after every operation.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -14,7 +14,18 @@
 #include "kernels/cpu/reduce_ops.hpp"
 #include "kernels/reduce.hpp"
 
-namespace ringsmith::kernels::cpu {
+namespace ringsmith::kernels {
+
+void check_reduce(DType dtype, std::span<const ReduceSource> sources, double scale) {
+  if (sources.empty() || sources.size() > kMaxReduceSources)
+    throw UsageError("a reduction takes 1 to 64 sources, got " + std::to_string(sources.size()));
+  if (is_floating(dtype) || scale == 1.0) return;
+  for (const ReduceSource& source : sources)
+    if (source.scaled)
+      throw UsageError("integers cannot be averaged: " + std::string(name_of(dtype)));
+}
+
+namespace cpu {
 
 namespace {
 
@@ -46,7 +57,11 @@ struct Lanes {
       typename std::conditional_t<kWraps, std::make_unsigned<T>, std::type_identity<T>>::type;
   using V = typename VectorOf<Element>::type;
   static constexpr std::size_t kBytes = kVectorBytes;  // in memory
-  static V load(const std::byte* data) { return load_bytes<V>(data); }
+  static V load(const std::byte* data) {
+    V v;
+    std::memcpy(&v, data, sizeof v);
+    return v;
+  }
   static void store(std::byte* data, const V& v) { std::memcpy(data, &v, sizeof v); }
   static V scaled(const V& v, double scale) { return v * static_cast<Element>(scale); }
   static V combine(const V& a, const V& b) { return combine_vectors<Op>(a, b); }
@@ -113,7 +128,7 @@ void reduce_vectors(std::span<const ReduceSource> sources, std::span<std::byte* 
 }
 
 void copy_bytes(const std::byte* source, std::span<std::byte* const> outputs, std::size_t bytes) {
-  // In blocks, so that with several outputs the source is read from memory once.
+  // Copies in blocks, so that the source is read from memory once even with several outputs.
   const std::size_t step = outputs.size() == 1 ? bytes : std::size_t{16} << 10;
   for (std::size_t at = 0; at < bytes; at += step)
     for (std::byte* output : outputs)
@@ -133,4 +148,5 @@ void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
   });
 }
 
-}  // namespace ringsmith::kernels::cpu
+}  // namespace cpu
+}  // namespace ringsmith::kernels

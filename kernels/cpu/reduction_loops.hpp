@@ -4,9 +4,9 @@
 //   x (4, 3, 5) summed over dims 1, 2:   4 contiguous runs of 15
 //   x (4, 3, 5) summed over dims 0, 2:   3 results, 4 runs of 5 each
 //
-// Sums supplies run(x, n, stride) -> T, columns(Matrix, out, Store) and kParallel: whether the
-// results may be spread over threads. The oracle's may not, because in PyTorch the order within a
-// column depends on the number of columns.
+// Sums supplies run(x, n, stride) -> T, columns(Matrix, out, Store), and kParallel, which is true
+// if several threads may share the results. The oracle's kParallel is false, because in PyTorch the
+// order within a column depends on the number of columns.
 #pragma once
 
 #include <limits>

@@ -12,7 +12,7 @@ namespace ringsmith::kernels::cpu {
 
 namespace {
 
-// f(offset of a slice), whose element j is at offset + j * inner.
+// Calls f(offset) for each slice. Element j of a slice is at offset + j * inner.
 template <class F>
 void for_each_slice(Slices s, const F& f) {
   for (std::int64_t o = 0; o < s.outer; ++o)

@@ -13,7 +13,7 @@ constexpr std::size_t kNone = Operands::kMost;
 
 struct Rule {
   std::string_view kernel;
-  double flop;                  // per pair of a product, or per element of the largest operand
+  double flop;                  // per pair (products), or per element of the largest operand
   std::size_t picked = kNone;   // operand of which only selected rows are read or written
   bool updates = false;         // written operands are read as well
   std::size_t reduced = kNone;  // operand whose view covers only the first element of each run
@@ -27,7 +27,7 @@ constexpr Rule kRules[] = {
     {"conv2d_grad_weight", 2},
     {"attention", 4},            // q k^T and P v
     {"attention_backward", 10},  // q k^T again, and the products of dV, dP, dQ, dK
-    // The products end here (kProducts).
+    // The kProducts rules above are products.
     {"column_sum", 1},
     {"conv2d_grad_bias", 1},
     {"masked_scale", 1},

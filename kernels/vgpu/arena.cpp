@@ -20,7 +20,7 @@ constexpr std::size_t kSmall = 1 << 20;  // allocations up to this size share bl
 constexpr std::size_t kAlignment = 256;
 constexpr unsigned char kGuardPattern = 0xb7;
 constexpr int kFresh = 0xff;
-constexpr std::size_t kQuick = 32;  // allocations, which take about 2 us to check
+constexpr std::size_t kQuick = 32;  // allocations: checking all of them takes about 2 us
 
 std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -30,7 +30,7 @@ auto at_or_before(const Map& map, const void* address) {
   return it == map.begin() ? map.end() : std::prev(it);
 }
 
-// The allocation whose pages, or whose guard page after them, contain the address.
+// Returns the allocation whose pages, or whose guard page after them, contain the address, or null.
 const Arena::Allocation* near(const std::map<const std::byte*, Arena::Allocation>& map,
                               const std::byte* p) {
   const auto next = map.upper_bound(p);
@@ -64,8 +64,7 @@ void Arena::map(std::byte* at, std::size_t bytes) {
   give_key(at, bytes, key_);
 }
 
-// Uses fresh addresses or, once these run out, the first gap between blocks with living
-// allocations.
+// Uses fresh addresses or, once these run out, the first gap between blocks with live allocations.
 std::byte* Arena::place_block(std::size_t bytes) {
   if (bytes <= static_cast<std::size_t>(base_ + span_ - next_block_)) {
     next_block_ += bytes;
@@ -92,7 +91,7 @@ std::byte* Arena::place(std::size_t page_bytes, bool small) {
     small_next_ += page_bytes + guard_page();
     return at;
   }
-  // The first page is not used, so that a program that takes the block's base for an array faults.
+  // The first page is unused, so that a program that takes the block's base for its array faults.
   const std::size_t skip = small ? guard_page() : 0;
   const std::size_t bytes = round_up(skip + page_bytes + guard_page(), kBlock);
   std::byte* at = place_block(bytes);

@@ -7,9 +7,9 @@
 // As on a GPU, small allocations share a block of 2 MiB, and an IPC handle names the block, so the
 // exporter must also send the offset. Unlike on a GPU, a page that faults follows every allocation.
 // Small allocations end less than 256 bytes before it (the alignment of cudaMalloc). Large ones
-// start at their block's base. The gaps hold a pattern that is checked. Fresh memory has all bits
-// set, which is NaN in every float. Addresses are reused only when all others have been used, so
-// that an access to freed memory faults and is reported as such.
+// start at their block's base. The gaps contain a pattern that is checked. All bits of fresh memory
+// are set, which is NaN in every floating-point type. Addresses are reused only when all others
+// have been used, so that an access to freed memory faults and is reported as such.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,7 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Null if the device's memory or its addresses are exhausted.
+  // Returns null if the device's memory or its addresses are exhausted.
   void* allocate(std::size_t bytes);
   // Ends the process if bytes next to the allocation were overwritten. Returns nothing if no
   // allocation starts here.
@@ -54,7 +54,7 @@ class Arena {
 
   [[nodiscard]] std::optional<Allocation> find(const void* address) const;
   [[nodiscard]] std::optional<Block> block_of(const void* address) const;
-  // True if a block starts at this offset of the file and contains a living allocation.
+  // True if a block starts at this offset of the file and contains a live allocation.
   [[nodiscard]] bool block_lives(std::size_t offset) const;
   [[nodiscard]] std::string describe(const void* address) const;
   // True if the address is in, or just after, one of the kDeadKept most recently freed allocations.

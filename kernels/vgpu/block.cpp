@@ -19,7 +19,8 @@ constinit thread_local BlockView* current_block = nullptr;
 constinit thread_local BlockRunner* active_runner = nullptr;
 
 BlockRunner& BlockRunner::mine() {
-  // On the heap, because its 33 KiB exceed the thread-local space of libraries loaded later.
+  // The runner is on the heap, because its 33 KiB exceed the thread-local space of libraries loaded
+  // later.
   static thread_local const auto runner = std::make_unique<BlockRunner>();
   return *runner;
 }
@@ -118,7 +119,7 @@ void BlockRunner::run_one(Fiber* self) {
   t.number = order_[begun_++];
   const dim3& d = view_.block_dim;
   if (d.y == 1 && d.z == 1)
-    t.index = {t.number, 0, 0};  // most kernels, without divisions
+    t.index = {t.number, 0, 0};  // most kernels; needs no divisions
   else
     t.index = {t.number % d.x, t.number / d.x % d.y, t.number / (d.x * d.y)};
   t.state = Thread::State::running;

@@ -11,8 +11,8 @@
 //
 // Ready threads run first, then threads that have not begun (warp by warp), then spinning threads.
 // If only waiting threads are left, barrier divergence is reported. If no thread can run except
-// spinning ones, other blocks get the core. After VGPU_DEADLINE_MS without progress the kernel is
-// reported, with the spinning threads and the words that they read.
+// spinning ones, other blocks get the core. After VGPU_DEADLINE_MS without progress, the kernel is
+// reported with the spinning threads and the words that they read.
 #pragma once
 
 #include <array>
@@ -36,8 +36,8 @@ class BlockRunner;
 
 // The lanes of a warp meet at a shuffle, a vote, __syncwarp or a tensor core instruction.
 //
-// Each lane brings a request, and the last lane of the mask to arrive computes all answers. Lanes
-// that have left the kernel or are beyond the end of the block are not waited for.
+// Each lane brings a request, and the last lane of the mask to arrive computes all answers. A
+// meeting does not wait for lanes that have left the kernel or are beyond the end of the block.
 enum class WarpOp : std::uint8_t { shuffle, vote, sync, together };
 
 struct LaneRequest {
@@ -47,14 +47,14 @@ struct LaneRequest {
   std::uint64_t answer = 0;  // shuffle: the value read; vote: the ballot
 };
 
-// A set of lanes that wait for each other. All of them named the same mask.
+// A set of lanes that wait for each other. All of them passed the same mask.
 struct Meeting {
   unsigned mask = 0;
   unsigned arrived = 0;  // lanes
   WarpOp op{};
   Together together = nullptr;
   unsigned generation = 0;
-  char order[2] = {0, 0};  // __syncwarp, for ThreadSanitizer
+  char order[2] = {0, 0};  // declares __syncwarp to ThreadSanitizer
 };
 
 struct Warp {
@@ -81,10 +81,10 @@ void answer(const Meeting& meeting, Request request) {
   }
 }
 
-// Detects kernels that never yield to another thread, because of an endless loop or a wait that
-// reads through a plain or volatile pointer. A watchdog thread checks every OS thread that runs
-// blocks. If no thread of a block has begun or resumed there for VGPU_DEADLINE_MS, the watchdog
-// sends the OS thread a signal, whose handler reports the current position and ends the process.
+// Detects CUDA threads that never yield to others, because of an endless loop or a wait that reads
+// through a plain or volatile pointer. A watchdog thread checks every OS thread that runs blocks.
+// If no CUDA thread has begun or resumed on an OS thread for VGPU_DEADLINE_MS, the watchdog sends
+// that thread a signal, whose handler reports the current position and ends the process.
 class Watched {
  public:
   explicit Watched(BlockRunner& runner);
@@ -92,7 +92,7 @@ class Watched {
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
 
-  // Called when a thread of the block begins or resumes. Cheap.
+  // Called whenever a thread of the block begins or resumes, so it must be cheap.
   void turn() {
     turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -109,7 +109,7 @@ class Watched {
   std::uint64_t unchanged_ = 0;  // ms for which turns_ has not changed
 };
 
-// A cp.async that has not arrived.
+// A cp.async whose data has not arrived.
 struct AsyncCopy {
   void* to;
   const void* from;
@@ -153,7 +153,7 @@ class BlockRunner {
   void spin(const Source& where);
   void progress() { progress_ = true; }
   std::uint64_t draw(std::uint64_t n) { return random_.below(n); }  // 0 to n - 1
-  // For reports about the running thread, also in a signal handler.
+  // For reports about the running thread. They may be written in a signal handler.
   [[nodiscard]] std::string describe_self() const;
   [[nodiscard]] int device() const;
   [[nodiscard]] bool beyond_dynamic_shared(const void* address) const;
@@ -165,8 +165,8 @@ class BlockRunner {
   static void live(Fiber* self);  // the body of every fiber, which runs in Quiet
   void run_one(Fiber* self);
   void suspend();  // the running thread waits until it is resumed
-  // Returns the fiber to switch to: that of a ready thread, or `free` (an idle fiber if `free` is
-  // null) to begin a new thread, or the host's if all threads have finished.
+  // Returns the fiber to switch to: a ready thread's, or `free` (an idle fiber if `free` is null)
+  // to begin a new thread, or the host's if all threads have finished.
   Fiber* choose(Fiber* free);
   Fiber* idle_fiber();
   void make_ready(std::uint16_t number) { ready_.push_back(number); }

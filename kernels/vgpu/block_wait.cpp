@@ -26,7 +26,7 @@ namespace vgpu {
                                                        const Source& where) {
   Thread& t = self();
   char* order =
-      &barrier_order_[generation_ % 2];  // a generation must not see the next one's arrivals
+      &barrier_order_[generation_ % 2];  // two, to keep the arrivals at successive barriers apart
   happens_before(order);
   {
     const Quiet quiet;
@@ -188,8 +188,8 @@ void loaded(const void* address, std::uint64_t value, const Source& where) {
 }
 
 // ThreadSanitizer does not model fences. A release fence turns the thread's later atomic stores
-// into release stores. An acquire fence acquires what was published at the last four words that the
-// thread has read atomically.
+// into release stores. An acquire fence acquires all writes published through the last four words
+// that the thread has read atomically.
 void fence(bool acquire, [[maybe_unused]] bool release) {
   if (current_thread == nullptr || !kTsan) {
 #ifndef VGPU_TSAN

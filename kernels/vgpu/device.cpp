@@ -28,7 +28,7 @@ namespace {
 // ThreadSanitizer leaves programs little more than a terabyte.
 constexpr std::size_t kMostSpan = kTsan ? std::size_t{64} << 30 : std::size_t{1} << 40;
 
-// Reserves kMostSpan addresses for each of n devices, or fewer if the system does not allow so
+// Reserves kMostSpan addresses for each of n devices, or fewer if the system does not allow that
 // many. (Some arm64 kernels allow half a terabyte in total.) If `ulimit -v` sets a limit, at most
 // half of it is reserved, unless the devices need more.
 std::span<std::byte> reserve(std::size_t n) {
@@ -124,7 +124,8 @@ Device::Device(int index, std::byte* base, std::size_t span)
 
 int Device::number() const { return Settings::get().devices[static_cast<std::size_t>(index_)]; }
 
-// From the kernel's boot id, so that all processes of a machine agree and machines differ.
+// The UUID is derived from the kernel's boot id, so that all processes of a machine agree on it and
+// different machines have different UUIDs.
 cudaUUID_t Device::uuid() const {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;

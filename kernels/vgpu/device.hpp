@@ -1,4 +1,4 @@
-// The virtual GPUs of this process, with memory, streams and peers. Never destroyed.
+// The virtual GPUs of this process, with memory, streams and peers. They are never destroyed.
 #pragma once
 
 #include <atomic>
@@ -50,7 +50,7 @@ class Device {
   static Device& get(int index);
   static Device& current();
   static void set_current(int index);
-  // The device whose address range contains the address, or null.
+  // Returns the device whose address range contains the address, or null.
   static Device* owner(const void* address);
 
   Device(int index, std::byte* base, std::size_t span);
@@ -64,9 +64,9 @@ class Device {
   [[nodiscard]] const Arena& memory() const { return memory_; }
   [[nodiscard]] cudaUUID_t uuid() const;
 
-  // Protection keys of the memory that this device's kernels may access: its own and its peers'.
+  // The protection keys of the memory that this device's kernels may access (its own, its peers').
   [[nodiscard]] std::uint32_t keys() const { return keys_; }
-  // False if access was already enabled.
+  // Returns false if access was already enabled.
   bool enable_peer(const Device& peer);
 
   Driver& driver() { return driver_; }
@@ -78,7 +78,7 @@ class Device {
   // null.
   Queue& legacy();
   [[nodiscard]] std::shared_ptr<Queue> legacy_if_used();
-  // The device's streams that synchronise with the legacy stream.
+  // Returns the device's streams that synchronise with the legacy stream.
   [[nodiscard]] std::vector<std::shared_ptr<Queue>> blocking_streams();
 
  private:

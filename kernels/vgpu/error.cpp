@@ -137,8 +137,8 @@ std::string describe_address(const void* address) {
 
 namespace {
 
-// Names of functions and lines of code. Kernels are often local to their file, so the full symbol
-// table is read, not the dynamic one.
+// Finds the names of functions and the lines of code. Kernels are often local to their file, so the
+// full symbol table is read, not the dynamic one.
 
 // The program or shared library that contains an address.
 struct Object {
@@ -168,7 +168,7 @@ Object object_of(const void* address) {
   return found;
 }
 
-// Name of the function that starts at this address of the file, or "".
+// Returns the name of the function that starts at this address of the file, or "".
 std::string find_symbol(const char* file, std::size_t bytes, std::uintptr_t address) {
   const auto* header = reinterpret_cast<const Elf64_Ehdr*>(file);
   const auto* sections = reinterpret_cast<const Elf64_Shdr*>(file + header->e_shoff);

@@ -1,5 +1,5 @@
-// fail() is for a call that returns an error, fatal() for a program that has done something that no
-// GPU would survive.
+// fail() is for a call that returns an error, fatal() for an error after which the program cannot
+// continue.
 #pragma once
 
 #include <string>
@@ -16,18 +16,19 @@ cudaError_t fail(cudaError_t code, const std::string& reason);
 [[noreturn]] void fatal(const std::string& message);
 
 // Claims the right to call fatal(), for threads whose message takes long to compose (addr2line can
-// take seconds on a busy machine). True for the first caller only, which will end the process.
+// take seconds on a busy machine). Returns true only for the first caller, which must then end the
+// process.
 bool begin_last_words();
 bool last_words_begun();
 
 // ---- text for reports ----
 
-// "device 1's memory #7 (4096 bytes) + 512", or any other description of the address.
+// Returns e.g. "device 1's memory #7 (4096 bytes) + 512", or another description of the address.
 std::string describe_address(const void* address);
-// Sorted numbers as ranges: "0-31, 64". At most ten ranges.
+// Returns sorted numbers as ranges, at most ten: "0-31, 64".
 std::string describe_numbers(const std::vector<unsigned>& sorted);
 std::string describe_function(const void* function);
-// "file:line" of an instruction, or "" if addr2line does not find it.
+// Returns "file:line" of an instruction, or "" if addr2line does not find it.
 std::string describe_code(const void* instruction);
 
 }  // namespace vgpu

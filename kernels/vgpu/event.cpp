@@ -157,7 +157,7 @@ using vgpu::SharedMoment;
 
 namespace {
 
-// The event's current moment, or null if it was never recorded.
+// Returns the event's current moment, or null if the event was never recorded.
 std::shared_ptr<Moment> moment_of(cudaEvent_t event) {
   if (event->counters != nullptr) {
     const std::uint32_t number = event->counters->recorded.load();
@@ -228,7 +228,7 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) {
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const Quiet quiet;
   if (const auto e = check_event(event, "cudaEventDestroy")) return e;
-  event->moment.reset();  // streams that still need its moments keep them
+  event->moment.reset();  // streams that still need the moment also own it
   event->counters.reset();
   events().bury(event);
   return cudaSuccess;

@@ -21,7 +21,7 @@ class Moment {
   Moment(const Moment&) = delete;
   Moment& operator=(const Moment&) = delete;
   virtual ~Moment() = default;
-  // Called when the stream reaches the moment. All callers of this class are in Quiet.
+  // Called when the stream reaches the moment. All callers of this class are Quiet (order.hpp).
   virtual void reach() = 0;
   // Everything before reach() happens before the code after wait(), and before the code after a
   // reached() that returned true.
@@ -29,7 +29,7 @@ class Moment {
   [[nodiscard]] virtual bool reached() = 0;
 };
 
-// Within this process.
+// A moment of an event that only this process uses.
 class LocalMoment : public Moment {
  public:
   void reach() override;
@@ -63,8 +63,8 @@ CUevent_st* living_event(std::unique_ptr<CUevent_st> made);
 
 // ---- events between processes ----
 //
-// Two counters in a file that both processes map. Recording takes the next number. The event stands
-// for the last number taken and is complete when `reached` is at least that number.
+// Two counters in a file that both processes map. Recording takes the next number. The event
+// represents the last number taken, and is complete when `reached` is at least that number.
 //
 // Streams may contain records and waits of a destroyed event, so they share ownership of the
 // counters.
@@ -72,17 +72,18 @@ struct alignas(64) EventCounters {
   std::atomic<std::uint32_t> recorded;
   std::atomic<std::uint32_t> reached;  // a futex
   std::atomic<std::int32_t> recorder;  // process that recorded last
-  bool exported;                       // another process may use the counters: never reuse them
+  bool exported;  // the counters are never reused: other processes may use them
 };
 
-// Counters of another process, whose SharedEvents::file() is `file`. Null if they cannot be mapped.
+// Returns counters of another process, whose SharedEvents::file() is `file`, or null if they cannot
+// be mapped.
 [[nodiscard]] std::shared_ptr<EventCounters> open_counters(int file, std::size_t index);
 
 // The counters that this process has made, in one anonymous file.
 class SharedEvents {
  public:
   static SharedEvents& get();
-  // Null if there are too many.
+  // Returns null if there are too many.
   [[nodiscard]] std::shared_ptr<EventCounters> make();
   [[nodiscard]] std::size_t index(const EventCounters* counters) const {
     return static_cast<std::size_t>(counters - all_);

@@ -32,7 +32,7 @@ std::string culprit(const std::string& line) {
   return line.empty() ? out : out + ", at " + line;
 }
 
-// "" if the access has nothing to do with the emulator.
+// Returns "" if the access has nothing to do with the emulator.
 std::string diagnose(const void* address, bool no_rights) {
   const Device* owner = Device::owner(address);
   const auto import = Imports::get().find(address);
@@ -61,7 +61,8 @@ std::string diagnose(const void* address, bool no_rights) {
   return "illegal address";
 }
 
-// Only one report is written. Other threads with an error wait until its writer ends the process.
+// Only one report is written. Other threads with an error wait until the writing thread ends the
+// process.
 void take_the_last_word() {
   while (!begin_last_words()) ::pause();
 }
@@ -92,7 +93,7 @@ void handle(int signal, siginfo_t* info, void* context) {
     if (const auto what = diagnose(info->si_addr, no_rights); !what.empty())
       stop(what, info->si_addr, at);
   }
-  // Not an error that the emulator reports. The instruction is repeated under the previous handler.
+  // The emulator does not report this fault. The instruction runs again under the old handler.
   ::sigaction(signal, signal == SIGFPE ? &before_fpe : &before_segv, nullptr);
 }
 
@@ -213,7 +214,7 @@ const void* code_at(const ucontext_t& at) {
 }
 
 // Records follow the registers. Each starts with a number and its size, and the last is zero. One
-// contains the syndrome of the fault (ESR_EL1), whose bit 6 says "not a read".
+// contains the syndrome of the fault (ESR_EL1), whose bit 6 is 1 for a write.
 std::optional<bool> was_write(const ucontext_t& at) {
   const auto& records = at.uc_mcontext.__reserved;
   for (std::size_t offset = 0; offset + sizeof(esr_context) <= sizeof records;) {

@@ -8,7 +8,7 @@
 
 namespace vgpu {
 
-// Called once per process. Faults unrelated to the emulator go to the previous handler.
+// Called once per process. The previous handler gets all faults unrelated to the emulator.
 void install_fault_handler();
 
 // Ends the process in the same way, for an error detected by a check in the kernel's code.
@@ -32,8 +32,8 @@ class FaultStack {
 // Returns the address of the interrupted instruction.
 [[nodiscard]] const void* code_at(const ucontext_t& at);
 
-// True if a page fault was a write. Returns nothing if the system does not say, e.g. QEMU when it
-// emulates arm64.
+// True if a page fault was a write. Returns nullopt if the system does not provide the access type,
+// e.g. under QEMU emulating arm64.
 [[nodiscard]] std::optional<bool> was_write(const ucontext_t& at);
 
 }  // namespace vgpu

@@ -16,7 +16,8 @@ constinit thread_local Fiber* arriving = nullptr;
 
 namespace {
 
-// Offsets the tops of the stacks: equally aligned stacks would compete for the same cache sets.
+// Offsets the tops of the stacks, because equally aligned stacks would compete for the same cache
+// sets.
 constexpr std::size_t kGap = 64 + 128, kMostGap = 4096;
 constexpr std::uint64_t kStackPattern = 0x5afe57acc0ffee11U;
 

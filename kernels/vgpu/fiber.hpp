@@ -1,6 +1,6 @@
 // Fibers: stacks that take turns on one OS thread, switched by Boost.Context in a few nanoseconds.
 //
-// AddressSanitizer is told about every switch, because it keeps the bounds of the current stack.
+// Every switch is announced to AddressSanitizer, because it keeps the bounds of the current stack.
 // ThreadSanitizer sees each fiber as a separate thread whose switches do not order anything.
 #pragma once
 
@@ -41,9 +41,9 @@ struct Fiber {
 
 extern constinit thread_local Fiber* arriving;  // target of the last switch
 
-// Suspends `from`, the running fiber, and returns when another fiber switches back to it. Inline,
-// like everything between a kernel and the switch, because after a switch the processor mispredicts
-// every return.
+// Suspends `from`, the running fiber, and returns when another fiber switches back to it. This
+// function and all others between a kernel and the switch are inline, because after a switch the
+// processor mispredicts every return.
 VGPU_SWITCH inline void switch_fiber(Fiber& from, Fiber& to) {
   arriving = &to;
 #ifdef VGPU_ASAN
@@ -60,11 +60,11 @@ VGPU_SWITCH inline void switch_fiber(Fiber& from, Fiber& to) {
 #endif
 }
 
-// Creates fibers as needed and keeps them. The address of a fiber does not change.
+// Creates fibers as needed and keeps them for reuse. The address of a fiber does not change.
 class FiberPool {
  public:
   using Entry = void (*)(Fiber* self);
-  // Every fiber starts in entry, which never returns.
+  // Every fiber starts in `entry`, which must never return.
   explicit FiberPool(Entry entry);
   FiberPool(const FiberPool&) = delete;
   FiberPool& operator=(const FiberPool&) = delete;
@@ -79,7 +79,7 @@ class FiberPool {
   // and large local arrays. False if the pattern has been overwritten.
   [[nodiscard]] static bool intact(const Fiber& fiber);
   [[nodiscard]] bool in_guard(const void* address) const;
-  // For ThreadSanitizer's reports.
+  // Names the fiber in ThreadSanitizer's reports.
   static void name(Fiber& fiber, const char* text);
 
   static constexpr std::size_t kStackBytes = 64 << 10;

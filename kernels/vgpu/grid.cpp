@@ -65,7 +65,7 @@ Grid::~Grid() {
   declare_before(const_cast<void*>(call.arguments.get()));
 }
 
-// Declares nothing if the caller is Quiet, because ~Grid() has done so on the same thread.
+// Declares nothing if the caller is Quiet; then ~Grid() has declared the order on the same thread.
 void outlived(const void* arguments) {
   const Quiet quiet;
   declare_after(const_cast<void*>(arguments));
@@ -83,7 +83,7 @@ void Grid::finished_one() {
 }
 
 void Grid::serve(unsigned share) {
-  // A helper that is too late for a block can use only the grid, because the queue may be gone.
+  // A helper that is too late to get a block must not use the queue, which may be gone.
   std::optional<std::uint64_t> block_number = take(share);
   if (!block_number) return;
   BlockRunner& runner = BlockRunner::mine();

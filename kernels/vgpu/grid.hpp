@@ -31,7 +31,7 @@ namespace vgpu {
 
 class Queue;
 
-// i -> (scale * i + offset) mod n with scale coprime to n: a seeded order at no cost.
+// A cheap seeded order: i -> (scale * i + offset) mod n, with scale coprime to n.
 class Permutation {
  public:
   Permutation() = default;
@@ -65,11 +65,11 @@ class Grid : public std::enable_shared_from_this<Grid> {
 
   // Runs all blocks and returns when the last has ended.
   void run();
-  // "kernel scale in stream 2 of device 0", for reports.
+  // Returns, for reports, e.g. "kernel scale in stream 2 of device 0".
   [[nodiscard]] std::string describe() const;
 
   // For BlockRunner:
-  // The next block of this share, or nothing if all blocks of the share have begun.
+  // Returns the next block of this share, or nothing if all blocks of the share have begun.
   std::optional<std::uint64_t> take(unsigned share);
   void finished_one();
   // Called when a block spins. Starts a helper if some blocks of this share have not begun.
@@ -80,7 +80,7 @@ class Grid : public std::enable_shared_from_this<Grid> {
   const std::size_t shared_bytes;
   Queue& queue;
   const std::uint64_t number;  // of the launch; seeds the grid's random numbers
-  char begin = 0, end = 0;     // ThreadSanitizer orders the CUDA threads by these
+  char begin = 0, end = 0;     // for the order of the CUDA threads in ThreadSanitizer (order.hpp)
 
  private:
   void serve(unsigned share);  // takes and runs blocks until none are left
@@ -96,9 +96,9 @@ class Grid : public std::enable_shared_from_this<Grid> {
 // OS threads that help to run the blocks of grids, started as needed and kept.
 class Helpers {
  public:
-  // The helpers for a stream. The whole process shares them, except under ThreadSanitizer: there
-  // each stream has its own, because two blocks on one OS thread count as ordered, and blocks of
-  // two streams must not.
+  // Returns the helpers for a stream. All streams share the same helpers, except under
+  // ThreadSanitizer, where each stream has its own: two blocks on one OS thread count as ordered,
+  // and blocks of two streams must not.
   static Helpers& lend();
   static void give_back(Helpers& helpers);
 

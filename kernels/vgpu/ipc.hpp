@@ -32,12 +32,12 @@ class Imports {
     int opened = 0;  // number of open() calls without a close()
   };
   static Imports& get();
-  // Returns null and sets reason if the exporter does not provide the block or it cannot be mapped.
+  // Returns null and sets `reason` if the exporter does not provide the block, or if mapping fails.
   void* open(const MemoryName& name, int device, std::string& reason);
-  // False if no block is open at `start`. The addresses of the most recently closed blocks remain
-  // inaccessible and are not reused.
+  // Returns false if no block is open at `start`. The addresses of the most recently closed blocks
+  // remain inaccessible and are not reused.
   bool close(void* start);
-  // Size of the recently closed block that contained the address, if any.
+  // Returns the size of the recently closed block that contained the address, if any.
   [[nodiscard]] std::optional<std::size_t> find_closed(const void* address) const;
   [[nodiscard]] std::optional<Import> find(const void* address) const;
   [[nodiscard]] std::string describe(const Import& import, const void* address) const;

@@ -19,8 +19,8 @@
 
 namespace vgpu {
 
-// A process that exports. The pid alone could be reused. The nonce is public, in the socket's name;
-// the word is secret.
+// Identifies a process that exports. The nonce distinguishes processes with the same pid, and is
+// public, because it is part of the socket's name. The word is secret.
 struct Exporter {
   using Word = std::array<std::uint64_t, 2>;
   std::int32_t process = 0;
@@ -38,12 +38,12 @@ struct Request {
   Exporter::Word word{};     // filled in by ask()
 };
 
-// This process as an exporter. The first call starts the thread that answers.
+// Returns this process as an exporter. The first call starts the thread that answers.
 Exporter export_from_here();
 [[nodiscard]] bool is_here(const Exporter& exporter);
 
 // Returns the descriptor of the requested file, which the caller must close. Returns -1 and sets
-// reason if the process has ended, does not answer in 10 s, or refuses (e.g. for freed memory).
+// `reason` if the process has ended, does not answer in 10 s, or refuses (e.g. for freed memory).
 int ask(const Exporter& exporter, Request request, std::string& reason);
 
 }  // namespace vgpu

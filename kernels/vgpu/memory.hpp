@@ -20,7 +20,7 @@ class PinnedMemory {
   static PinnedMemory& get();
   // Returns false if `range` overlaps a pinned range.
   bool add(const Range& range);
-  // Removes and returns the range that starts there and has this `allocated`, if there is one.
+  // Removes and returns the range with this start and this value of `allocated`, if there is one.
   std::optional<Range> remove(const void* start, bool allocated);
   [[nodiscard]] std::optional<Range> find(const void* address) const;
   // True if memory from cudaHostAlloc ends less than two pages before this (unpinned) address.

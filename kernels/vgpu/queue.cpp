@@ -60,8 +60,8 @@ Queue::Queue(Device& device, std::uint64_t number, Kind kind)
       random_(number ^ 0x5172'65616d),
       helpers_(Helpers::lend()) {}
 
-// The waits that the legacy default stream implies are internal events. Each is recorded in the
-// other stream before this stream waits for it, so that waits cannot form a cycle.
+// The waits that the legacy default stream implies use internal events. Each event is recorded in
+// the other stream before this stream waits for it, so that waits cannot form a cycle.
 void Queue::add(const char* name, std::function<void()> run) {
   if (Settings::get().legacy_stream && kind_ != Kind::free && !capturing()) {
     std::vector<std::shared_ptr<Queue>> others;

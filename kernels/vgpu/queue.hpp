@@ -61,7 +61,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   [[nodiscard]] std::unique_ptr<Graph> end_capture();
   [[nodiscard]] bool capturing();
   void launch(const Graph& graph);
-  // The worker ends once the queue is empty.
+  // Makes the worker end once the queue is empty.
   void close();
 
   [[nodiscard]] Device& device() const { return device_; }
@@ -109,8 +109,8 @@ void outside_host_functions(const char* call);
 // default stream.
 Queue* queue_of(CUstream_st* stream, const char* call);
 
-// Handles that the program may use. A destroyed handle keeps its address for a while, so that a
-// stale handle is not mistaken for a new one.
+// Handles that the program may use. The address of a destroyed handle is not reused for a while, so
+// that a stale handle is not mistaken for a new one.
 template <class T>
 class Living {
  public:
@@ -119,7 +119,7 @@ class Living {
     living_.insert(made.get());
     return made.release();
   }
-  // Null if the handle is living, else the reason why it is refused.
+  // Returns null if the handle may be used, else the reason why it is refused.
   [[nodiscard]] const char* refuse(const T* handle) const {
     const std::scoped_lock lock(mutex_);
     if (living_.count(handle) != 0) return nullptr;

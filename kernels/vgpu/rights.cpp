@@ -17,11 +17,11 @@ namespace {
 // VGPU_GUARD=pages requests them.
 //
 // A device's memory is closed (PROT_NONE) while no running kernel or copy has its key, and open to
-// all threads otherwise. So while a device is working, neither an access by the host nor one by a
-// device that is not a peer is detected. A kernel or copy costs up to two system calls per living
-// allocation of its devices, and each call walks the allocation's pages. With megabytes of memory,
-// or several processes on few cores, most of the time is spent here. Therefore this is not the
-// default and serves only to test these errors.
+// all threads otherwise. So while a device is working, neither an access by the host nor an access
+// by a device that is not a peer is detected. A kernel or copy costs up to two system calls per
+// live allocation of its devices, and each call walks the allocation's pages. With megabytes of
+// memory, or several processes on few cores, most of the time is spent in these calls. Therefore
+// pages are not the default and serve only to test the reports of such accesses.
 namespace page_rights {
 
 constexpr std::size_t kKeys = 32;  // key 0 is for all other memory
@@ -54,7 +54,7 @@ void for_each_key(State& s, std::uint32_t keys, Body body) {
     if ((keys >> k & 1U) != 0) body(s.keys[k]);
 }
 
-// A new key, 1 to 31, or -1 if none is left.
+// Returns a new key, 1 to 31, or -1 if none is left.
 int new_key() {
   State& s = state();
   const std::scoped_lock lock(s.mutex);
@@ -124,7 +124,7 @@ std::uint32_t read_rights() { return 0; }
 void write_rights(std::uint32_t) {}
 #endif
 
-// Requests a key and gives it back.
+// True if keys can be used. The test requests a key and gives it back.
 bool have_keys() {
   if (!kKnowsRegister || !Settings::get().protection_keys) return false;
   const int key = ::pkey_alloc(0, 0);
@@ -133,7 +133,7 @@ bool have_keys() {
   return true;
 }
 
-// Keys if any protection is requested and keys exist, otherwise pages if they are requested.
+// Returns keys if any protection is requested and keys exist, otherwise pages if requested.
 Guard guard() {
   static const Guard here = [] {
     const Guard wanted = Settings::get().guard;

@@ -4,8 +4,8 @@
 // With memory protection keys, one register per thread decides this. Device memory has its device's
 // key, for which a host thread has no rights, so `*device_pointer` on the host faults as it does
 // with a GPU. A kernel has the rights of its device and of the enabled peers. Without keys, or if
-// VGPU_PROTECTION_KEYS is 0, the memory is not protected, unless VGPU_GUARD=pages requests that
-// pages are closed and opened instead, which is slow and detects less (rights.cpp).
+// VGPU_PROTECTION_KEYS is 0, the memory is not protected, unless VGPU_GUARD is pages: then pages
+// are made inaccessible between operations, which is slow and detects less (rights.cpp).
 #pragma once
 
 #include <cstddef>
@@ -29,9 +29,9 @@ void take_key(std::byte* at);
 // Gives the thread the rights to the memory of some keys until the end of the scope.
 class DeviceRights {
  public:
-  // key -1: no memory.
+  // -1 gives no rights.
   explicit DeviceRights(int key) : DeviceRights(std::uint32_t{key >= 0 ? 1U << key : 0}) {}
-  // Bit k of keys: key k.
+  // Bit k of `keys` stands for key k.
   explicit DeviceRights(std::uint32_t keys);
   DeviceRights(const DeviceRights&) = delete;
   DeviceRights& operator=(const DeviceRights&) = delete;

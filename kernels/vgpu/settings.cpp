@@ -40,7 +40,7 @@ bool preset(const char* variable, std::uint64_t value, bool insists) {
   return !all.read;
 }
 
-// The value of a variable, or null. Called while the presets are locked.
+// Returns the value of a variable, or null. Must be called while the presets are locked.
 const char* text_of(const char* name) {
   const char* const set = std::getenv(name);
   const auto found = presets().of.find(name);
@@ -64,8 +64,8 @@ std::uint64_t number(const char* name, std::uint64_t fallback, std::uint64_t lea
 }
 
 // Reads CUDA_VISIBLE_DEVICES as the driver does: all devices if it is not set, otherwise those
-// listed before the first entry that is not the number of a device. None if a device is listed
-// twice.
+// listed before the first entry that is not the number of a device. Returns no devices if one is
+// listed twice.
 std::vector<int> read_devices() {
   const auto all = static_cast<int>(number("VGPU_DEVICES", 8, 1, 64));
   const char* text = std::getenv("CUDA_VISIBLE_DEVICES");

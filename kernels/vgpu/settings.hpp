@@ -11,14 +11,14 @@ namespace vgpu {
 // Whether device memory faults if it is accessed by the host, or by a device without peer access.
 enum class Guard {
   keys,   // with memory protection keys, or no fault if the processor has none
-  pages,  // as keys, but if the processor has none, by slowly closing and opening pages
+  pages,  // as keys, but by slowly closing and opening pages if the processor has no keys
   none,
 };
 
 enum class PeerAccess {
   all,
-  none,    // cudaDeviceCanAccessPeer says no
-  broken,  // as all, but writes through an IPC handle stay in the importer
+  none,    // cudaDeviceCanAccessPeer returns 0
+  broken,  // as all, but writes through an IPC handle never reach the exporter
 };
 
 struct Settings {
@@ -30,10 +30,10 @@ struct Settings {
   std::uint64_t seed;         // VGPU_SEED (1): order of threads and blocks, delays
   std::uint64_t delay_us;     // VGPU_DELAY_US (60): longest delay before a stream's operation
   std::size_t memory_bytes;   // VGPU_MEMORY_MB (1024): memory of each device
-  std::uint64_t deadline_ms;  // VGPU_DEADLINE_MS (30000): time without progress in a kernel
+  std::uint64_t deadline_ms;  // VGPU_DEADLINE_MS (30000): limit of a kernel's time without progress
   int workers;                // VGPU_WORKERS (the cores): OS threads that share a large grid
   Guard guard;                // VGPU_GUARD (keys): keys, pages or none
-  bool protection_keys;       // VGPU_PROTECTION_KEYS (1): 0 as on a processor without any
+  bool protection_keys;       // VGPU_PROTECTION_KEYS (1): 0 simulates a processor without keys
   PeerAccess peers;           // VGPU_PEERS (all): all, none or broken
   bool driver_waits;          // VGPU_DRIVER_WAITS (0): see Driver in device.hpp
   std::size_t guard_page;     // VGPU_PAGE_KB (the system's page): size of guards, at most 64 KiB
@@ -43,15 +43,15 @@ struct Settings {
   // Exits with a message if a variable has an invalid value.
   static const Settings& get();
 
-  // Set one of the numbers above, selected by the name of its variable. (setenv() would race with
-  // threads that read the environment.) insist() overrides the environment. prefer() applies if the
-  // environment has no value. Must be called before the first CUDA call. Once the settings have
-  // been read, both do nothing and return false.
+  // Both set one of the numbers above, selected by the name of its variable. (setenv() would race
+  // with threads that read the environment.) insist() overrides the environment. prefer() applies
+  // if the environment has no value. They must be called before the first CUDA call. Once the
+  // settings have been read, both do nothing and return false.
   static bool insist(const char* variable, std::uint64_t value);
   static bool prefer(const char* variable, std::uint64_t value);
 };
 
-// splitmix64, with a separate stream for every purpose and number.
+// The generator splitmix64. Every purpose has its own stream of random numbers.
 class Random {
  public:
   explicit Random(std::uint64_t stream)

@@ -110,7 +110,7 @@ def main():
     parser.add_argument("--most", type=int, help="mutate: number of mutants to try per lab")
     parser.add_argument("--quick", action="store_true", help="grade-the-grader: without most mutants and cheats")
     args = parser.parse_args()
-    for name, value in vars(args).items():  # argparse takes a value -- for a separator, and returns []
+    for name, value in vars(args).items():  # argparse treats a value of -- as a separator, and returns []
         if value == [] or isinstance(value, list) and [] in value:
             raise AuthorError(f"--{name}=--: -- is no value; a file of that name is ./--")
     return 0 if run(args) else 1
@@ -128,6 +128,6 @@ if __name__ == "__main__":
         sys.exit(130)
     except BrokenPipeError:
         os._exit(141)
-    except OSError as error:  # after `sudo make` the folders belong to root; or the disk is full or read-only
+    except OSError as error:  # e.g. folders belong to root after `sudo make`, or the disk is full or read-only
         print(trouble(error), file=sys.stderr)
         sys.exit(2)

@@ -8,8 +8,7 @@ So no #define of the student reaches the kit's headers or the driver, and no lin
 or string hides a word, because the compiler's own preprocessor has resolved them. -dD and -dI keep #define
 and #include at their places.
 
-A forged line marker gains nothing: text attributed to a header is dropped, text attributed to the student
-is checked.
+Forging a line marker is useless: text attributed to a header is dropped, and text attributed to the student is checked.
 """
 import dataclasses
 import re
@@ -34,7 +33,7 @@ DEFINED = re.compile(r"^#(define|undef) (\w+)(\(?)([^\n]*)", re.M)
 
 
 class Unreadable(Crash):
-    """A text that must not be compiled; the message says why."""
+    """The text must not be compiled; the message gives the reason."""
     status = "does not compile"
 
 
@@ -42,9 +41,9 @@ class Unreadable(Crash):
 class Text:
     """The contents of a student's files."""
     clean: str = ""                                     # the text to compile
-    words: list = dataclasses.field(default_factory=list)      # tokens, digraphs resolved, without spaces
+    words: list = dataclasses.field(default_factory=list)      # tokens without spaces; digraphs are resolved
     includes: list = dataclasses.field(default_factory=list)   # as written: <vector>, "labs/kit/link.hpp"
-    macros: list = dataclasses.field(default_factory=list)     # names that the text defines
+    macros: list = dataclasses.field(default_factory=list)     # names of macros that the text defines
     pragmas: list = dataclasses.field(default_factory=list)
 
 

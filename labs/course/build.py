@@ -34,11 +34,11 @@ VGPU = {"patterns": ["kernels/vgpu/*.[ch]pp", "runtime/base/error.[ch]pp"],
 LONGEST = 300 * PATIENCE    # seconds per compiler step; sandbox.py limits its processor time
 MOST_WORDS = 1 << 20        # maximum number of characters read of a compiler's output
 _making = collections.defaultdict(threading.Lock)    # one thread at a time makes a library
-_compilers = threading.Semaphore(max(2, os.cpu_count() or 2))  # limits the libraries' units compiled simultaneously
+_compilers = threading.Semaphore(max(2, os.cpu_count() or 2))  # for the libraries' units that compile simultaneously
 
 
 class Broken(Crash):
-    """The student's file does not compile. The message is the compiler's."""
+    """The student's file does not compile. The message is the compiler's output."""
     status = "does not compile"
 
 
@@ -72,7 +72,7 @@ def _new(place):
 
 
 def _in_place(folder, make):
-    """Makes a folder once. Other processes see it complete or not at all."""
+    """Creates a folder once. Other processes see it either complete or not at all."""
     if folder.exists():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def _in_place(folder, make):
 
 
 def _units(sources):
-    """Texts that include all sources, at most eleven each: reading the standard headers takes most
+    """Returns texts that together include all sources, at most eleven in each: reading the standard headers takes most
     of the time."""
     count = -(-len(sources) // 11)
     return ["".join(f'#include "{path.relative_to(ROOT)}"\n' for path in sources[at::count]) for at in range(count)]
@@ -148,7 +148,7 @@ def libraries_of(lab):
 def make_all(libraries, units=()):
     """Makes the libraries and units, several at a time."""
     with concurrent.futures.ThreadPoolExecutor(len(libraries) + len(units) + 1) as pool:
-        jail = pool.submit(sandbox.here)  # it compiles a little; no unit may be compiled outside the sandbox
+        jail = pool.submit(sandbox.here)  # it compiles confine.cpp; no unit may be compiled outside the sandbox
         jobs = [pool.submit(library.make) for library in libraries]
         jail.result()
         jobs += [pool.submit(unit.make) for unit in units]
@@ -157,7 +157,7 @@ def make_all(libraries, units=()):
 
 
 def swapped_in(lab):
-    """Files of earlier labs in use: the student's own, or with LAB06=ref the course's."""
+    """Returns the files of earlier labs that the lab uses: the student's own or, with LAB06=ref, the course's."""
     found = []
     for number in lab.build.get("uses", []):
         earlier, = select(number)
@@ -218,8 +218,8 @@ def _included(driver, parts):
 
 @functools.cache
 def _rules():
-    """The rules that decide whether a text is compiled, as bytes. A cached verdict is valid only
-    for the same rules."""
+    """The rules that decide whether a text is compiled, as bytes. A cached verdict is valid only under the same
+    rules."""
     files = ["apart.py", "forbidden.py", "sandbox.py", "symbols.txt"]
     return b"".join(pathlib.Path(__file__).with_name(name).read_bytes() for name in files)
 
@@ -274,7 +274,7 @@ class Unit:
         self.folder = BUILD / "cache" / f"unit-{self.key}"
 
     def make(self):
-        """Leaves the compiler's output, and unit.o or, for a cheat, cheat.txt."""
+        """Writes the compiler's output, and unit.o or, for a cheat, cheat.txt."""
         _in_place(self.folder, self._make)
 
     def _reads(self):
@@ -317,8 +317,8 @@ class Unit:
         return [m for m in re.findall(r"^\s*#\s*include\s+(\w+)", self.source.read_text(), re.M) if m in macros]
 
     def _apart(self, new, options, macros):
-        """Writes clean.hpp. Returns (why it cannot be compiled, why it is a cheat), each or
-        None."""
+        """Writes clean.hpp. Returns (why it cannot be compiled, why it is a cheat); either is None if it does not
+        apply."""
         (new / "all.cpp").write_text("".join(f"#include {macro}\n" for macro in self._asked(macros)))
         names = {path.name for path in macros.values()}
         defines = [f'-D{macro}="{path}"' for macro, path in macros.items()]

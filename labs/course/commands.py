@@ -14,7 +14,7 @@ from labs.course.verdicts import FINE, AuthorError, Refused
 
 
 def submission(lab, folder=None):
-    """Returns the student's files. Raises AuthorError or Refused naming a file that is not there or not read."""
+    """Returns the student's files. Raises AuthorError or Refused naming a file that is missing or cannot be read."""
     if folder is not None:
         return read_files(folder, lab.files, foreign=True)
     missing = [f for f in lab.files if not (lab.work / f).exists()]
@@ -59,7 +59,7 @@ def check(lab, only=None, seed=None):
 
 def full_grade(lab, submission_folder=None, only=None, seed=None, reports_folder=None, unsafe=False):
     """Runs every test that is present. A cheat, or a handout with edited tests, scores zero."""
-    sandbox.here()  # names a wrong setting before anything else
+    sandbox.here()  # reports a wrong setting before anything else
     try:
         files = submission(lab, submission_folder)
     except Refused as refused:
@@ -77,7 +77,7 @@ def full_grade(lab, submission_folder=None, only=None, seed=None, reports_folder
 
 
 def watch(lab, seed=None):
-    """Checks at every save."""
+    """Runs the public tests after every save."""
     seen = None
     while True:
         now = {f: (lab.work / f).lstat().st_mtime_ns for f in lab.files if (lab.work / f).exists()}

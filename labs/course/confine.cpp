@@ -2,10 +2,10 @@
 //
 //   --memory N --data N --file N   bytes, --processor N seconds, --processes N: rlimits
 //   --user N          (as root) becomes this user, which owns only the folder --own
-//   --calls inside    seccomp: no system call that reaches out of a sandbox or makes a new one
-//   --calls alone     the same where there are no namespaces: refuses more calls
-//   --judge PID       stays as PROGRAM's parent, and ends both when the judge, PID, has ended
-//   --landlock 1      Landlock: only --read PATH, --write PATH (both repeatable) and --own FOLDER
+//   ide seccomp: no system call that reaches out of a sandbox or creates a new one --calls alone
+//   the same where there are no namespaces: refuses more calls --judge PID stays as PROGRAM's
+//   parent, and ends both when the judge, PID, has ended --landlock 1 Landlock: only --read PATH,
+//   --write PATH (both repeatable) and --own FOLDER
 //                     can be opened
 //
 // labs/course/sandbox.py chooses the options. With bubblewrap, confine runs twice: outside, only to
@@ -186,8 +186,8 @@ void tie_to(pid_t parent, int by) {
   if (getppid() != parent) _exit(125);
 }
 
-// Runs the program in a child. The parent waits for the child, and ends the same way. Both end when
-// the judge ends.
+// Runs the program in a child. The parent waits for the child and exits in the same way. Both are
+// killed when the judge ends.
 void stay_as_parent(pid_t judge) {
   signal(SIGTERM, end_the_group);
   tie_to(judge, SIGTERM);
@@ -207,7 +207,7 @@ void stay_as_parent(pid_t judge) {
     signal(WTERMSIG(status), SIG_DFL);
     kill(getpid(), WTERMSIG(status));
   }
-  _exit(WEXITSTATUS(status));  // the judge ends the group before it reaps this process
+  _exit(WEXITSTATUS(status));  // the judge kills the group before it reaps this process
 }
 
 }  // namespace

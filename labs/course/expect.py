@@ -1,4 +1,5 @@
-"""Comparisons whose failure is one line. NaN equals NaN in same_bits(), and nothing elsewhere."""
+"""Comparisons that report a failure in one line. NaN equals NaN in same_bits(); in all other comparisons it equals
+nothing."""
 import array
 import math
 
@@ -64,7 +65,7 @@ def counted(seen, name, world, first, length, wanted, shift=0):
 
 
 def each_once(seen, world, count):
-    """Every element on every rank contains each rank exactly once."""
+    """Checks that every element on every rank contains each rank exactly once."""
     for rank in range(world):
         counted(seen, f"out.{rank}", world, 0, count, [1] * world)
 
@@ -77,7 +78,7 @@ def same_bits(name, got, want, seen=None):
     for i, (a, b) in enumerate(zip(got, want)):
         if array.array(got.typecode, [a]).tobytes() != array.array(want.typecode, [b]).tobytes():
             if math.isnan(a) and math.isnan(b):
-                continue  # NaN has many bit patterns; all of them are right here
+                continue  # NaN has many bit patterns; all of them are accepted here
             raise Wrong(f"element {i} of {name} is {a!r}, must be {b!r}{where(seen or {})}")
 
 

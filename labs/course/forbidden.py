@@ -1,8 +1,8 @@
-"""Rules for the names and files that a submission may use. A lab is about writing an algorithm, so calling
-MPI, or the course's own answer, is no solution. No lab needs files, other processes or the judge's channel
-unless its lab.toml allows them. The text is checked word by word, as apart.py returns it. The object is
-checked by its symbols: a symbol that is not in symbols.txt, in the linked libraries or in `allow` of
-lab.toml is refused. A symbol that matches GROUPS is not used by accident: it is a cheat.
+"""Rules for the names and files that a submission may use. A lab is about writing an algorithm, so calling MPI, or the
+course's own solution, is not a solution. No lab needs files, other processes or the judge's channel unless its lab.toml
+allows them. The text is checked word by word, as apart.py returns it. The object is checked by its symbols: a symbol
+that is not in symbols.txt, in the linked libraries or in `allow` of lab.toml is rejected. A symbol that matches GROUPS
+cannot be used by accident: it is a cheat.
 """
 import functools
 import pathlib
@@ -11,9 +11,8 @@ import subprocess
 
 from labs.course.lab import LABS, ROOT
 
-# Symbols that no submission calls by mistake, with messages. They are compared without leading
-# underscores and without suffixes such as _chk and 64. Mangled names: _ZN9ringsmith is namespace
-# ringsmith.
+# Symbols that no submission would call by mistake, with messages. They are compared without leading underscores and
+# without suffixes such as _chk and 64. Mangled names: _ZN9ringsmith is namespace ringsmith.
 GROUPS = [
     (r"P?MPI_\w+|nccl\w+", "calls a finished collective, {}: this lab is about writing it"),
     (r"Z\w*9ringsmith\w*", "calls the course's runtime, {}: this lab is about writing it"),
@@ -37,7 +36,7 @@ GROUPS = [
      "creates a connection or a mapping by {}"),
 ]
 
-# Attributes that keep a name's meaning: not alias, ifunc, section, weak, constructor, symver.
+# Attributes that do not change a name's meaning, unlike alias, ifunc, section, weak, constructor and symver.
 ATTRIBUTES = set("""aligned always_inline artificial cold const deprecated fallthrough flatten format gnu_inline hot
     leaf malloc may_alias maybe_unused nodiscard noinline nonnull noreturn nothrow optimize packed pure returns_nonnull
     target tls_model unused vector_size visibility warn_unused_result""".split())
@@ -47,8 +46,8 @@ PRAGMAS = re.compile(r"once|(GCC )?unroll\b.*|nounroll|GCC ivdep|(GCC|clang) dia
 JUDGES = re.compile(r"labs/kit/(channel|driver|outcome|board|guarded|audit|heap/\w+|(fabric|cluster)/\w+_state"
                     r"|nodes/(staged|whereabouts)|verbs/\w+|explorer/\w+)\.hpp")
 COURSES = ("kit", "ringsmith", "explorer")  # namespaces
-# Names of the namespace kit that only drivers use. With them a text could answer for the driver, or make the results
-# that the driver looks for.
+# Names of the namespace kit that only drivers use. With them, a submission could answer for the driver, or forge the
+# results that the driver looks for.
 DRIVERS = set("""Audit Cluster Counted Fabric Guarded On Processes Registered cluster_options counted
     describe_hangs_with fabric_options runs_of""".split())
 # Files that a submission includes only to look for answers.
@@ -72,7 +71,7 @@ def _allowed():
 
 @functools.cache
 def _symbols(path, mtime):
-    """The undefined symbols of an object or archive, and the defined ones with nm's letters."""
+    """Returns the undefined symbols of an object or archive, and its defined symbols with nm's letters."""
     wanted, defined = set(), set()
     for line in subprocess.run(["nm", str(path)], capture_output=True, text=True, check=True).stdout.splitlines():
         parts = line.split()
@@ -93,7 +92,7 @@ def _readable(symbol):
 
 
 def _group(symbol):
-    """The reason to refuse a symbol, or None."""
+    """Returns the reason to reject a symbol, or None."""
     bare = re.sub(r"(_2|_chk|64|_nocancel)+$", "", re.sub(r"^_*(libc_)?", "", symbol))
     return next((what for pattern, what in GROUPS if re.fullmatch(pattern, bare)), None)
 
@@ -119,7 +118,7 @@ def _included(lab, written):
 
 @functools.cache
 def _kit_words(drivers):
-    """Identifiers of the kit's and the drivers' code, except all-capitals and very short ones."""
+    """Returns the identifiers in the kit's and the drivers' code, except very short ones and those in all capitals."""
     found = set()
     for path in [*(LABS / "kit").rglob("*.hpp"), *drivers]:
         found.update(re.findall(r"[A-Za-z_]\w{2,}", re.sub(r'//[^\n]*|"[^"\n]*"', "", path.read_text())))
@@ -164,7 +163,7 @@ def _defines(words, at):
 
 def _names_a_member(words, at):
     """True if the declaration that begins with the word template at `at` has &A::B among its template arguments: in a
-    specialization, the compiler does not ask whether B is private."""
+    specialization, the compiler does not check whether B is private."""
     for i in range(at + 1, len(words) - 2):
         if words[i] in "{;":
             return False
@@ -175,8 +174,8 @@ def _names_a_member(words, at):
 
 
 def refuse_text(text):
-    """Returns a message about a construct that reaches what belongs to the driver, else None. It need not be meant so,
-    so it is no cheat."""
+    """Returns a message about a construct that can access the driver's internals, else None. It need not be
+    intentional, so it is not a cheat."""
     words = ["", "", "", "", *text.words, ""]
     for i, word in enumerate(words):
         if word == "template" and words[i + 1] != "<" and words[i - 1] not in (".", "->", "::"):
@@ -247,8 +246,8 @@ WRITABLE = re.compile(r"\.(data|bss|tdata|tbss)(?!\.rel\.ro)")
 
 
 def _static(lab, unit):
-    """The first static variable of the students' files, or None. Const ones that the compiler has initialized are none.
-    The drivers' and the kit's are known by the words of their names."""
+    """The first static variable of the students' files, or None. Const variables that the compiler has initialized do
+    not count. Variables of the drivers and the kit are recognized by the words in their names."""
     found = []
     for line in subprocess.run(["objdump", "-t", str(unit.object)], capture_output=True, text=True, check=True
                                ).stdout.splitlines():

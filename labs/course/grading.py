@@ -91,7 +91,7 @@ def _give_up(lab, result, swapped):
 
 
 def _chosen(lab, only):
-    """The lab's tests, or those of them named in `only`."""
+    """Returns the lab's tests, or only the tests named in `only`."""
     there = lab.tests()
     unknown = sorted(set(only or []) - {name for name, _, _ in there})
     if unknown:
@@ -101,14 +101,14 @@ def _chosen(lab, only):
 
 
 def _all(lab, tests, verdict, seed=None):
-    """Results of tests that all end with the same verdict, before the first runs."""
+    """Returns results for tests that all get the same verdict without being run."""
     return [Result(n, " ".join((f.__doc__ or n).split()), h, lab.points.get(n, 0), verdict.status, str(verdict),
                    seed=_seed(lab, (n, f, h), seed))
             for n, f, h in tests]
 
 
 def refuse(lab, verdict, only=None):
-    """The report of a submission whose files were not read. Names in `only` that no test has make no difference."""
+    """The report of a submission whose files were not read. Names in `only` that match no test are ignored."""
     tests = [t for t in lab.tests() if not only or t[0] in only]
     return Report(lab, _all(lab, tests or lab.tests(), verdict))
 

@@ -1,8 +1,8 @@
 """make handout builds the archive for students; make instructor builds the archive for instructors.
 
-A handout is assembled from a list of files, never by excluding files. It is then scanned for
-content that must not be in it, unpacked into an empty folder, built there from scratch without the
-repository, and shown to score zero.
+A handout is assembled from a list of files, never by excluding files. It is then scanned for content that must not be
+in it, unpacked into an empty folder, built there from scratch without the repository, and graded, which must give zero
+points.
 """
 import os
 import pathlib

@@ -17,7 +17,7 @@ NAME = re.compile(r"(\d\d)-[a-z0-9-]+")
 
 
 def load_module(path):
-    """Imports a test file, whose folder's name (06-ring) is not a Python name."""
+    """Imports a test file. Its folder's name, such as 06-ring, is not a valid Python name."""
     spec = importlib.util.spec_from_file_location(path.parent.name.replace("-", "_") + "_" + path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -73,7 +73,7 @@ class Lab:
         return found
 
     def problems(self):
-        """Mistakes that can be found without running anything."""
+        """Returns the mistakes that can be found without running anything."""
         found = []
         tests = {name: hidden for name, _, hidden in self.tests()}
         complete = (self.folder / "hidden.py").exists()

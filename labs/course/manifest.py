@@ -36,7 +36,7 @@ def read(root):
 
 
 def broken(root=ROOT, seal_of=None):
-    """Describes sealed files that are missing, changed or added. None where nothing is sealed.
+    """Describes sealed files that are missing, changed or added. Returns None if nothing is sealed.
 
     seal_of: the manifest to trust, the instructor's; by default the one in root.
     """
@@ -56,7 +56,7 @@ def broken(root=ROOT, seal_of=None):
 
 
 def require_whole(root=ROOT):
-    """A message about edited tests, which make the grade zero, or None."""
+    """Returns a message about edited tests, which make the grade zero, or None."""
     found = broken(root)
     if found:
         return f"the tests or the kit were edited: {'; '.join(found[:5])}"

@@ -15,7 +15,7 @@ from labs.course.verdicts import AuthorError
 
 
 def mutate(lab, mutant, solution):
-    """The solution with the mutant's replacements. Each `find` must occur exactly once."""
+    """Returns the solution with the mutant's replacements. Each `find` must occur exactly once."""
     files = dict(solution)
     for change in mutant["replace"]:
         name = change.get("file", lab.files[0])
@@ -27,8 +27,8 @@ def mutate(lab, mutant, solution):
 
 
 def unusual(lab, solution):
-    """{name: files}: unusual/NAME.hpp replaces the lab's first file, unusual/NAME/* the files of
-    these names."""
+    """Returns {name: files}. unusual/NAME.hpp replaces the lab's first file; unusual/NAME/* replace the files with the
+    same names."""
     found = {}
     for path in sorted((lab.folder / "unusual").glob("*")):
         if path.is_dir():
@@ -111,7 +111,7 @@ def jobs_of(lab, quick):
 
 
 def examine(lab, quick=False):
-    """Yields (kind, name, expectation, whether it held, observation, seconds)."""
+    """Yields (kind, name, expectation, whether it was met, observation, seconds)."""
     swapped = references(lab)
     for problem in lab.problems():
         yield "lab", "lab.toml", "in order", False, problem, 0
@@ -133,7 +133,7 @@ def examine(lab, quick=False):
 
 
 def grade_the_grader(labs, quick=False):
-    """Prints the table. Returns True if every line held."""
+    """Prints the table. Returns True if every row's expectation was met."""
     all_held, rows, killed = True, 0, 0
     begun = time.monotonic()
     for lab in labs:

@@ -156,7 +156,7 @@ class Trial:
         return mutators.mutants_of(sources, [(d, flags) for d in self.quick.drivers])
 
     def calibrate(self):
-        """The solution must pass all tests in this setup."""
+        """Checks that the solution passes all tests in this setup, and records their times."""
         driver, digest, said = self.quick.compile(self.solution, self.place / worker(0))
         if driver is None:
             raise AuthorError(f"{self.lab.slug}: the solution does not compile: {said[:300]}")
@@ -214,7 +214,7 @@ class Trial:
                 return Outcome(*self.known[digest].split("|")[:2]) if digest in self.known else Outcome("equivalent")
             return Outcome("does not compile", message=said[:200])
         if likely and self.quick.code(files, folder / "again", "-O2") == self.optimised():
-            return Outcome("equivalent")  # -O2 may prove equal what -O1 does not
+            return Outcome("equivalent")  # -O2 may generate equal code where -O1 does not
         found = self.execute(mutant, driver)
         if found.status == "survived" and not likely:
             if self.quick.code(files, folder / "again", "-O2") == self.optimised():
@@ -254,8 +254,8 @@ class Trial:
                 outcome = self.execute(mutant, named)
                 named.unlink()
             if outcome.status == "survived" and not (number and mutant.id in self.on_file):
-                # It survived in the combined program: try it alone, as a student would write it. A
-                # mutant with a recorded reason was tried alone before.
+                # The mutant survived in the combined program: try it alone, as a student would write it.
+                # A mutant with a recorded reason has been tried alone before.
                 outcome = self.judge(mutant, files, folder, likely=bool(number))
                 if number:
                     self.compare(outcome.status in KILLED)
@@ -352,7 +352,7 @@ def report(lab, generated, found, on_file, seconds, partial=False):
 
 
 def mutate(labs, only=None, most=None):
-    """Prints the table. Returns True if every survivor has a reason, and every reason a survivor."""
+    """Prints the table. Returns True if every survivor has a reason and every reason has a survivor."""
     total, troubles = [0] * len(COLUMNS), []
     print(row("", COLUMNS), flush=True)
     for lab in labs:

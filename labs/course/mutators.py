@@ -5,8 +5,8 @@ operator between its operands, an argument of the same type as its neighbour, a 
 Only lines between #ifdef SOLUTION and #else are changed; the other lines are not the student's.
 The operators are the usual ones (Offutt et al., An experimental determination of sufficient mutant
 operators, 1996) and the typical mistakes of this course: narrow types, weak memory orders, swapped
-statements, ranks, state that persists between calls. Not made: other texts in a message (mutants.toml
-covers the messages that a task prescribes), copies of objects that are never modified, and swaps of
+statements, ranks, state that persists between calls. The following mutants are not generated: changed texts of messages
+(mutants.toml covers the messages that a task prescribes), copies of objects that are never modified, and swaps of
 arguments whose order does not matter.
 """
 import dataclasses
@@ -52,7 +52,7 @@ class Mutant:
     put: str
     line: str       # first changed line, stripped: part of the id, which survives edits elsewhere
     number: int     # number of that line in the current text
-    ordinal: int    # tells apart mutants with the same operator, old, put and line
+    ordinal: int    # distinguishes mutants with the same operator, old, put and line
     form: str       # how schema.py embeds it: "expression", "statement", "tail"; "": not embeddable
     whole: tuple    # (start, end) of the enclosing expression or statement
 

@@ -5,8 +5,8 @@
                                               ^^^^  exposed: the step takes longer because of it
 
 hidden = 1 - exposed / communication: 0 if all communication follows the computation, 1 if none of it
-is exposed. The sum of all-reduce times divided by the time of backward is no measure: both can be
-equal in a run that hides nothing.
+is exposed. The sum of all-reduce times divided by the time of backward is not a useful measure: the two can be equal in
+a run that hides nothing.
 """
 
 

@@ -2,8 +2,8 @@
 
 `build.py` makes a driver once for a student; this file makes hundreds, with a precompiled header of
 all common includes, without debug information, and without a cache (thousands of drivers would fill
-the disk). Two texts with the same object code behave the same way, so such a mutant is no mistake
-(Papadakis et al., Trivial compiler equivalence, ICSE 2015).
+the disk). Two texts with the same object code behave the same way, so such a mutant is not a mistake (Papadakis et al.,
+Trivial compiler equivalence, ICSE 2015).
 """
 import hashlib
 import pathlib
@@ -79,8 +79,8 @@ class Quick:
         return hashlib.sha256(b"".join(o.read_bytes().replace(place, bytes(len(place))) for o in objects)).hexdigest()
 
     def compile(self, files, folder, known=()):
-        """Returns (driver, digest, compiler output). No driver if it does not compile or the digest
-        is known."""
+        """Returns (driver, digest, compiler output). The driver is None if it does not compile or the digest is
+        known."""
         shutil.rmtree(folder, ignore_errors=True)
         objects, said = self._objects(files, folder)
         if objects is None:

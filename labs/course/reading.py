@@ -1,5 +1,5 @@
 """Reads the files of a submission, which may be hostile: only regular files, only in the submission's folder,
-never through a link. Also makes text that comes from a submission fit for a terminal or a report.
+never through a link. Also makes text from a submission safe to print on a terminal or in a report.
 """
 import os
 import pathlib
@@ -7,7 +7,7 @@ import stat
 
 from labs.course.verdicts import AuthorError, Refused
 
-MOST = 1 << 20  # bytes of one file. The largest solution has 20 KB
+MOST = 1 << 20  # bytes of one file; the largest solution has 20 KB
 KINDS = [(stat.S_ISLNK, "a link"), (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"),
          (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device")]
 
@@ -19,8 +19,8 @@ def _escaped(character):
 
 
 def printable(text, keep=""):
-    """Returns the text with all other characters escaped: control characters (also those of escape
-    sequences and of right-to-left text), bytes that are not UTF-8. keep: the characters to leave."""
+    """Returns the text with unprintable characters escaped: control characters, including terminal escape sequences and
+    right-to-left marks, and bytes that are not UTF-8. keep: characters to leave as they are."""
     return "".join(c if c.isprintable() or c in keep else _escaped(c) for c in str(text))
 
 
@@ -34,8 +34,8 @@ def _kind(mode):
 
 
 def _require_folder(folder, foreign):
-    """Raises Refused if the folder is none. A foreign folder must not be a link, and a relative path to it must not
-    contain one: whoever wrote the submission may have made it."""
+    """Raises Refused if the path is not a folder. A foreign folder must not be a link, and a relative path to it must
+    not contain one: the author of the submission may have made the link."""
     steps = [folder] if folder.is_absolute() or not foreign else [*reversed(folder.parents), folder]
     for step in steps:
         mode = os.stat(step, follow_symlinks=not foreign).st_mode
@@ -50,7 +50,7 @@ def _text(at, name, where, foreign):
         raise Refused(f"{where} is {_kind(before.st_mode)}, not a regular file")
     if foreign and before.st_nlink > 1:
         raise Refused(f"{where} is a hard link: the same file has another name, perhaps in another submission")
-    # O_NONBLOCK and the second look: the file may be replaced in the meantime.
+    # O_NONBLOCK and the second check: the file may be replaced in the meantime.
     handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=at)
     with open(handle, errors="replace", encoding="utf-8") as file:
         now = os.fstat(handle)
@@ -59,14 +59,15 @@ def _text(at, name, where, foreign):
         if now.st_size > MOST:
             raise Refused(f"{where} has {now.st_size} bytes; at most {MOST} are read")
         text = file.read(MOST + 1)
-        if len(text) > MOST:  # it grows
+        if len(text) > MOST:  # the file has grown since the check
             raise Refused(f"{where} has more than {MOST} bytes")
         return text
 
 
 def read_files(folder, names, foreign=False):
-    """Returns {name: text} of files in a folder. foreign: other people made the folder. Raises Refused with one line if
-    a file is missing, not a regular file, too large or unreadable, and AuthorError if there is no such folder."""
+    """Returns {name: text} of files in a folder. foreign: true if another person made the folder. Raises Refused with
+    one line if a file is missing, not a regular file, too large or unreadable, and AuthorError if there is no such
+    folder."""
     folder, found = pathlib.Path(folder), {}
     try:
         _require_folder(folder, foreign)

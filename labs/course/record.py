@@ -54,7 +54,7 @@ def _value(code, raw):
 
 
 def decode(data):
-    """Raises Torn for all invalid bytes: they may come from a submission."""
+    """Raises Torn for any invalid bytes, because they may come from a submission."""
     values, at = {}, 0
     while at < len(data):
         line = data.find(b"\n", at)

@@ -20,7 +20,7 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def schema_problems(results):
-    """Sentences about fields that Gradescope would refuse or misread."""
+    """Returns sentences about fields that Gradescope would reject or misread."""
     found = []
 
     def fields(thing, allowed, where):

@@ -1,8 +1,8 @@
 """Runs a driver once: a process in a separate session, with a deadline, limits, an empty folder and fresh names.
 
-The request is sent through one pipe and the answer returns through another, framed with a nonce that
-only this run has. Student code that prints, exits, or writes into that pipe does not produce an
-answer. Writing into the pipe, or exiting with status 0 without an answer, is reported as a cheat.
+The request is sent through one pipe and the answer returns through another, framed with a nonce that is unique to this
+run. Student code that prints, exits, or writes into that pipe does not produce an answer. Writing into the pipe, or
+exiting with status 0 without an answer, is reported as a cheat.
 """
 import dataclasses
 import os
@@ -20,7 +20,7 @@ from labs.course.verdicts import Cheat, Crash, Hang, NotAttempted, NotVerified, 
 
 MOST_OUTPUT = 1 << 16       # bytes kept of a program's output
 MOST_ANSWER = 256 << 20     # maximum number of bytes of an answer
-GRACE = 1.5                 # seconds from the driver's own deadline, which ends with a report, to the judge's
+GRACE = 1.5                 # seconds from the driver's deadline, at which it reports the hang, to the judge's
 
 
 @dataclasses.dataclass
@@ -112,7 +112,7 @@ def run(driver, scenario, values, limits):
     jail = sandbox.here()
     folder = None if jail.private else _folder()
     memory, data, file_size = int(limits["memory_mib"]) << 20, None, 64 << 20
-    if limits.get("vgpu"):  # it reserves a tebibyte per device, as addresses and as a file: limit the memory in use
+    if limits.get("vgpu"):  # it reserves a tebibyte of addresses and of a file per device: limit only the memory in use
         memory, data, file_size = 16 << 40, memory, 1 << 40
     in_read, in_write = os.pipe()
     out_read, out_write = os.pipe()
@@ -123,7 +123,7 @@ def run(driver, scenario, values, limits):
             pass_fds=(in_read, out_write), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             cwd=folder or "/", start_new_session=True,
             env={"PATH": "/usr/bin:/bin", "TMPDIR": str(folder or "/tmp"), "LAB_NAME": "lab-" + nonce[:12],
-                 "VGPU_GUARD": "pages",  # finds a student's stray access where the processor has no protection keys
+                 "VGPU_GUARD": "pages",  # detects a student's stray accesses on processors without protection keys
                  **{k: v for k, v in os.environ.items() if k.startswith("VGPU_")}})
         os.close(in_read)
         os.close(out_write)
@@ -139,7 +139,7 @@ def run(driver, scenario, values, limits):
             shutil.rmtree(folder, ignore_errors=True)
     answer, junk = _frame(bytes(got["answer"]), nonce)
     if not ended and answer is None and junk.startswith(f"LABS {nonce} ".encode()):
-        junk = b""  # the deadline cut off the answer: no answer, but no cheat
+        junk = b""  # the deadline cut off the answer, which is not a cheat
     return Reply(answer, junk, jail.ended(process.returncode) if ended else None, got["out"].decode(errors="replace"),
                  time.monotonic() - begun)
 

@@ -6,8 +6,8 @@
     none              make check prints a note (it is the student's own code), make grade needs UNSAFE=1
 
 LABS_SANDBOX=bubblewrap, landlock or none selects one. This file does not inspect a submission's text:
-forbidden.py does. If root grades, each driver runs as a transient user, which owns at most its private
-folder, where the machine allows that.
+forbidden.py does. If root grades, each driver runs as a transient user, which owns at most its private folder, if the
+machine allows that.
 """
 import functools
 import hashlib
@@ -67,8 +67,7 @@ def _each(option, paths):
 
 
 def _confined():
-    """The first words of every command that runs foreign code. The command ends with this
-    process."""
+    """Returns the first words of every command that runs foreign code. The command is killed when this process ends."""
     return [str(confine()), "--judge", str(os.getpid())]
 
 
@@ -86,7 +85,7 @@ def _bubblewrap(privileged, keep=(), devices=DEVICES):
 
 
 def _tried(words):
-    """None if the command succeeds, else the first line of its errors."""
+    """Returns None if the command succeeds, else the first line of its errors."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:
@@ -95,7 +94,7 @@ def _tried(words):
 
 
 class Sandbox:
-    """The kind of sandbox that this machine allows, found by trying."""
+    """The kind of sandbox that this machine allows, determined by trying."""
 
     def __init__(self, wanted=None):
         self.root = os.geteuid() == 0
@@ -129,7 +128,7 @@ class Sandbox:
 
     @property
     def left_open(self):
-        """Abilities that this kind of sandbox leaves to a submission."""
+        """Returns the known gaps of this kind of sandbox."""
         found = ["memory is limited per process, not in total"]
         if self.kind == "none":
             return ["everything that you may do"]
@@ -178,7 +177,7 @@ class Sandbox:
         limits += ["--data", str(data)] if data else []
         if self.kind == "bubblewrap":
             user = self._user() if self.privileged else []  # an unprivileged namespace has only one user
-            name = f"/{pathlib.Path(driver).name}"  # make mutate gives one program many names
+            name = f"/{pathlib.Path(driver).name}"  # make mutate runs one program under many names
             return [*_bubblewrap(self.privileged, BECOMING), "--ro-bind", str(confine()), "/confine", "--ro-bind",
                     str(driver), name, "--remount-ro", "/", "--chdir", "/tmp", "--", "/confine", *limits, *user,
                     "--calls", "inside", "--", name, *arguments]
@@ -227,7 +226,7 @@ def note():
 
 
 def sweep(place, prefix):
-    """Removes PREFIX-PID-... of killed judges, whose process has ended."""
+    """Removes the folders PREFIX-PID-... of killed judges, whose process PID no longer exists."""
     for path in place.glob(f"{prefix}-*"):
         pid = path.name.removeprefix(f"{prefix}-").partition("-")[0]
         try:

@@ -27,7 +27,7 @@ def one_line(text):
 
 
 def _order(item):
-    """Sort key: an expression is nested in its statement."""
+    """Sort key for nesting: an expression is inside its statement."""
     return ("expression", "statement", "tail").index(item[1].form)
 
 

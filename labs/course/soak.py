@@ -1,5 +1,5 @@
-"""make soak runs the tests of a lab on its solution repeatedly while all cores are busy. A test that
-fails once in 200 runs fails students whose code is right. Prints a certificate with the count.
+"""make soak runs the tests of a lab on its solution repeatedly while all cores are busy. A test that fails once in 200
+runs also fails students whose code is right. Prints a certificate with the count.
 """
 import contextlib
 import datetime

@@ -1,8 +1,8 @@
 """Splits one annotated source into two texts: the skeleton and the solution.
 
 The source marks the differences with `#ifdef SOLUTION`, `#else`, `#endif`, each on a separate line.
-unifdef could do this; these 40 lines need no package to install, and refuse input that they do not
-understand instead of guessing.
+unifdef could do this; this short file needs no package to install, and rejects input that it does not understand
+instead of guessing.
 """
 import re
 
@@ -13,7 +13,7 @@ MARK = re.compile(r"\s*#\s*(ifdef|ifndef|if|elif|else|endif)\b\s*(\w*)")
 
 def split(text, solution, name="source"):
     kept = []
-    open_ifs = []  # one entry per open #if: None for a foreign one, else whether its lines are kept
+    open_ifs = []  # one entry per open #if: None unless it tests SOLUTION, else whether its lines are kept
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         mark = MARK.match(line)
         word = mark.group(1) if mark else None

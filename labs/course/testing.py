@@ -7,7 +7,7 @@
         expect.each_once(seen, world=3, count=12)
 
 A test raises (through lab.run or expect) or passes. Inputs come from lab.random, which depends only on
-the seed, the lab and the test's name: `make check N=06 SEED=7 TEST=three_ranks` repeats one failure.
+the seed, the lab and the test's name: `make check N=06 SEED=7 TEST=three_ranks` repeats a single failure.
 """
 import random
 
@@ -64,6 +64,6 @@ class Bench:
 
 
 def describe(scenario, values):
-    """A short description of the run for messages, sufficient to repeat it by hand."""
+    """Returns a short description of the run for messages, sufficient to repeat it by hand."""
     shown = [f"{k} {v}" for k, v in values.items() if isinstance(v, (int, float, str)) and not isinstance(v, bool)]
     return f"{scenario}: " + ", ".join(shown)

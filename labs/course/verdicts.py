@@ -1,5 +1,5 @@
-"""The possible ends of a test. Each is an exception with a one-line message (a report may follow);
-a pass raises none."""
+"""The verdicts of a test. Each is an exception with a one-line message, which a report may follow; a test that passes
+raises none."""
 
 
 class Verdict(Exception):
@@ -28,7 +28,7 @@ class Cheat(Verdict):
 
 
 class NotAttempted(Verdict):
-    """The student's code reached the skeleton's call of kit::todo."""
+    """The student's code reached a call of kit::todo that the skeleton contains."""
     status = "not attempted"
 
 
@@ -38,7 +38,7 @@ FINE = ("pass", "given up")
 
 
 class NotVerified(Verdict):
-    """The test needs a device or an adapter that this machine does not have. Never a pass."""
+    """The test needs a device or an adapter that this machine does not have. It never counts as a pass."""
     status = "not verified"
 
 

@@ -1,6 +1,6 @@
-# Words of the command line that may be anybody's, such as the name of a submission's folder. make expands $(...) in
-# such a word whenever it uses or exports the word, so here the raw text replaces it. The commands get the words through
-# the environment. Included first, because nothing may use them earlier.
+# Words of the command line that may come from other people, such as the name of a submission's folder. make expands
+# $(...) in such a word whenever it uses or exports the word, so here the raw text replaces it. The commands get the
+# words through the environment. This file is included first, because nothing may use the words earlier.
 define LABS_WORD
 override $(1) := $$(value $(1))
 export $(1)

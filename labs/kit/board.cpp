@@ -58,7 +58,8 @@ void Counter::wait_at_least(std::uint64_t value, const char* what, int peer) con
     ++board->waits;
     board->counter = this;
   }
-  // There may be more processes than cores, so after a short spin the wait yields to others.
+  // There may be more processes than cores, so after a short spin the wait yields to other
+  // processes.
   for (int turn = 0; read() < value; ++turn)
     if (turn > 2000)
       sleep_microseconds(50);
@@ -109,7 +110,7 @@ bool all_stuck(const Board* boards, int world) {
     if (!in_vain(r)) return false;
     any = true;
   }
-  for (int r = 0; r < world; ++r)  // counts before moves, because the counts belong to that wait
+  for (int r = 0; r < world; ++r)  // reads counts before moves: the counts belong to that wait
     if ((!boards[r].done && !in_vain(r)) || boards[r].moves != moves[std::size_t(r)] ||
         boards[r].waits != waits[std::size_t(r)])
       return false;

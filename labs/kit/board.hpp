@@ -15,7 +15,7 @@ namespace kit {
 struct Board {
   std::atomic<std::uint64_t> moves;     // number of completed waits plus publishes
   std::atomic<std::uint64_t> waits;     // number of waits begun
-  std::atomic<const Counter*> counter;  // awaited; null: none. Same address in all processes
+  std::atomic<const Counter*> counter;  // awaited; null: none; same address in all processes
   std::atomic<std::uint64_t> wanted;
   std::atomic<int> peer;
   std::atomic<int> sequence;  // index of the current operation
@@ -27,7 +27,7 @@ struct Board {
 struct Self {
   Board* board = nullptr;
   bool pauses = false;
-  std::uint64_t state = 1;  // of the random generator for the pauses
+  std::uint64_t state = 1;  // of the pauses' random number generator
 };
 Self& self();
 

@@ -38,7 +38,7 @@ class Counted {
   std::uint32_t home_ = blank;
 };
 
-// For drivers: the contribution of a rank at a position.
+// For drivers: returns the contribution of a rank at a position.
 inline Counted counted(int rank, std::size_t index) {
   Counted one;
   one.times_[rank] = 1;
@@ -65,7 +65,7 @@ inline std::vector<std::int64_t> runs_of(std::span<const Counted> buffer) {
       ++runs[runs.size() - width + 1];
       continue;
     }
-    if (runs.size() >= 200 * width) break;  // wrong everywhere, so this is enough
+    if (runs.size() >= 200 * width) break;  // wrong everywhere, so these runs are enough
     runs.insert(runs.end(), {std::int64_t(i), 1, shift_of(i)});
     runs.insert(runs.end(), buffer[i].times_, buffer[i].times_ + Counted::max_world);
   }

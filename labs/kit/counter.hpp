@@ -15,8 +15,8 @@ namespace kit {
 class Counter {
  public:
   [[nodiscard]] std::uint64_t read() const;
-  // In tests, the kit may pause here after the store, to expose a step that should precede this
-  // call but follows it.
+  // In tests, the kit may pause here after the store, to expose code that follows this call
+  // although it should precede it.
   void publish(std::uint64_t value);
   // Blocks until the count is at least value. what and peer are for the report of a hang:
   // wait_at_least(7, "recv", 2) is printed as "recv, rank 2: waits for 7, sees 6".

@@ -91,7 +91,7 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
 }
 
 #ifndef RINGSMITH_VGPU
-// As in labs/kit/loads.hpp, but on a device, without the count.
+// Like Loads in labs/kit/loads.hpp, but on a real device and without counting.
 template <class T>
 class Loads {
  public:

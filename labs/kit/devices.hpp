@@ -143,8 +143,8 @@ inline Buffer::~Buffer() {
   devices_->held_[std::size_t(device_)] -= Devices::bytes(*this);
 }
 
-// The computation of a model on one device; called by one thread per device at a time. All
-// arguments and results are on `device`. May throw.
+// The computation of a model on one device, which only one thread per device calls at a time. All
+// arguments and results are on `device`. The functions may throw.
 class DeviceModel {
  public:
   virtual ~DeviceModel() = default;

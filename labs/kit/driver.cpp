@@ -43,8 +43,8 @@ void forget() {
   answered = true;
 }
 
-// Sends this process's only frame. The scenario's end and the watchdog race for it; the first call
-// wins.
+// Sends this process's only frame. The end of the scenario and the watchdog race to send it; the
+// first call wins.
 void answer(const std::string& status, const std::string& message, Observation& seen) {
   if (answered.exchange(true)) return;
   seen.put("kit.status", status);

@@ -1,4 +1,4 @@
-// A lab's driver.cpp includes the student's file and this one, and names its scenarios:
+// A lab's driver.cpp includes the student's file and this file, and defines named scenarios:
 //
 //     KIT_SCENARIO(all_reduce) {               // const kit::Request& in, kit::Observation& out
 //       const auto world = in.integer("world");
@@ -8,7 +8,8 @@
 //
 // The kit provides main(), which runs one scenario per process. It reads a request from the judge,
 // calls the scenario, and answers with the scenario's observations and a status: "done", "not
-// attempted", "hang", "misuse" or "threw". A message contains the report or the exception's text.
+// attempted", "hang", "misuse" or "threw". The answer's message contains the report or the
+// exception's text.
 #pragma once
 
 #include <string>
@@ -18,7 +19,7 @@
 
 namespace kit {
 
-// Thrown when a run cannot end by itself; the text is the hang report.
+// Thrown when a run can never end; the text is the hang report.
 struct Hang {
   std::string report;
 };

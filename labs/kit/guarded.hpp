@@ -1,6 +1,6 @@
-// A buffer between guard elements, filled with a pattern that is no valid result, so that writes
-// past an end and unwritten elements are detected. An offset of 1 misaligns the buffer for vector
-// accesses.
+// A buffer between guard elements, filled with a pattern that is not a valid result, so that writes
+// past either end and unwritten elements are detected. An offset of 1 misaligns the buffer for
+// vector accesses.
 #pragma once
 
 #include <cstdint>

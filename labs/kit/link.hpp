@@ -2,7 +2,8 @@
 //
 // All three block. With capacity 0 nothing is buffered, so a send ends only when the peer receives.
 // Real networks buffer a little, so a program in which all ranks send first works until its
-// messages grow. Here it stops immediately, with a report of which rank waits for which.
+// messages grow. Here such a program stops immediately, with a report of which rank waits for
+// which.
 //
 // Sizes are counted in elements.
 #pragma once
@@ -20,7 +21,8 @@ class Link {
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int world() const { return world_; }
 
-  // Both sides must name the same number of elements; messages between two ranks arrive in order.
+  // Both sides must specify the same number of elements. Messages between two ranks arrive in
+  // order.
   template <class T>
   void send(int to, std::span<T> data) {
     call(to, data.data(), data.size(), -1, nullptr, 0, sizeof(T));

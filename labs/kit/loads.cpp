@@ -1,5 +1,5 @@
-// Where the elements of kit::Loads are, their cipher and the numbers of loads. As in storage.cpp,
-// none of it is in an object of a student's program.
+// The elements of kit::Loads, their cipher and the number of loads. As in storage.cpp, no object of
+// a student's program contains any of this.
 #include "labs/kit/loads.hpp"
 
 #include <array>

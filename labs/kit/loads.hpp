@@ -1,6 +1,6 @@
 // An array in device memory whose loads are counted: a[i] is one load of one element from memory,
-// not from registers or shared memory. The memory holds the elements in a cipher of this run, so
-// reading it in another way gives other numbers.
+// not from registers or shared memory. The memory holds the elements enciphered with a key of this
+// run, so code that reads it in any other way gets wrong numbers.
 #pragma once
 
 #include <cstdint>

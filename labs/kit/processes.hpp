@@ -35,12 +35,14 @@ struct ProcessOptions {
   std::uint64_t seed = 1;  // determines the pauses
   bool pauses = false;     // pause after some calls of publish
   double patience = 3;     // seconds without a move that count as a hang
-  // Kills this rank with SIGKILL after kill_after moves and waits, summed over all ranks. -1: none.
+  // Kills this rank with SIGKILL after kill_after moves and waits, summed over all ranks; -1 kills
+  // no rank.
   int kill_rank = -1;
   std::uint64_t kill_after = 0;
 };
 
-// The rank was killed as requested. The others, which may be waiting for it, are killed too.
+// Thrown when the rank was killed as requested. The other ranks, which may be waiting for it, are
+// killed, too.
 struct Killed {
   int rank = 0;
 };

@@ -13,7 +13,7 @@
 // | B    | bytes              | bytes             |
 //
 // A driver receives inputs and answers with observations. It never judges: expected values stay in
-// the judge's process, which the student's code cannot read.
+// the judge's process, whose memory the student's code cannot read.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ namespace kit {
 
 class Record {
  public:
-  // Reading. A missing name without a fallback, or a wrong type, is a mistake of the lab's author
+  // Reading. A missing name without a fallback, or a wrong type, is a mistake by the lab's author
   // and throws std::logic_error.
   [[nodiscard]] bool has(std::string_view name) const;
   [[nodiscard]] std::int64_t integer(std::string_view name) const;

@@ -1,5 +1,5 @@
 // The numbers and the costs of all storages. They are in no header and in no object of a student's
-// program, so that nothing but read() and write() reaches them.
+// program, so that only read() and write() can access them.
 #include "labs/kit/storage.hpp"
 
 #include <deque>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t most_numbers = 1 << 20;
 
-// Freed ones remain, without their numbers, so that a late access is detected.
+// Freed storages remain in the list, without their numbers, so that a late access is detected.
 struct Row {
   std::unique_ptr<Storage> object;
   std::vector<double> numbers;
@@ -66,7 +66,7 @@ std::shared_ptr<Storage> allocate(std::int64_t count) {
   const auto free = [](Storage* storage) {
     Row& row = ledger().all.at(std::size_t(storage->number()));
     row.freed = true;
-    row.numbers = {};  // releases the memory, because a training run makes many storages
+    row.numbers = {};  // frees the memory, because a training run creates many storages
   };
   return {all.all.back().object.get(), free};
 }

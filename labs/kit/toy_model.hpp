@@ -18,7 +18,7 @@ namespace kit {
 struct Parameter {
   std::string name;
   std::vector<float> value;
-  std::vector<float> grad;    // empty: no gradient. Backward adds to it
+  std::vector<float> grad;    // empty: no gradient yet; backward adds to it
   bool requires_grad = true;  // false: frozen, never gets a gradient
 };
 using Tensor = std::shared_ptr<Parameter>;
@@ -35,9 +35,9 @@ class ToyModel {
   }
   void on_backward_end(std::function<void()> callback) { ends_.push_back(std::move(callback)); }
 
-  // For drivers: lists a parameter, new or (tied) again.
+  // For drivers: lists a new parameter, or a tied one again.
   void list(const Tensor& parameter) { listed_.push_back(parameter); }
-  // Delivers a gradient or a part of one; `last`: no further part follows.
+  // Delivers a gradient or a part of one; last: true if no further part follows.
   void arrive(const Tensor& parameter, const std::vector<float>& gradient, bool last) {
     if (parameter->grad.empty()) parameter->grad.assign(parameter->value.size(), 0.0F);
     for (std::size_t i = 0; i < gradient.size(); ++i) parameter->grad[i] += gradient[i];

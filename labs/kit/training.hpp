@@ -4,8 +4,9 @@
 //     parameter  p->value, p->grad (flat, float)  p->requires_grad              p is a handle
 //     group      rank()  world()  broadcast(data, root)  all_reduce(data) -> work      work.wait()
 //
-// kit::ToyModel and kit::Group are such a pair, made for tests. Lab 04's MLP is a model, and in
-// chapter 13 your ring becomes a group. Code for these two concepts runs with all of them.
+// kit::ToyModel and kit::Group are a model and a group for tests. Lab 04's MLP is a model, and in
+// chapter 13 your ring becomes a group. Code that is written for these two concepts runs with all
+// of them.
 #pragma once
 
 #include <concepts>

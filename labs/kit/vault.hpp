@@ -1,8 +1,9 @@
 // A store for checkpoints that outlives the processes, however they end.
 //
 // Memory that the driver shares with its processes stands for a disk. It has two slots. A save
-// fills the slot that does not hold the last checkpoint, and then makes it the last with one atomic
-// store: a process killed during a save leaves the old checkpoint. (Real files: chapter 16.)
+// fills the slot that does not hold the last checkpoint, and then marks it as the last checkpoint
+// with one atomic store: if a process is killed during a save, the old checkpoint remains. Chapter
+// 16 does the same with real files.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The functions of nccl.h. Their errors name the refused argument.
+// The functions of nccl.h. Their errors name the rejected argument.
 #include <algorithm>
 #include <charconv>
 #include <climits>
@@ -29,7 +29,7 @@ using comm::Collective;
 struct Living {
   std::mutex mutex;
   std::set<ncclComm_t> all;
-  // Destroyed by the program, but peers may still write to their memory.
+  // Communicators that the program has destroyed, but to whose memory peers may still write.
   std::list<std::unique_ptr<ncclComm>> closed;
 };
 Living& living() {
@@ -58,7 +58,7 @@ void keep(ncclComm_t* out, std::unique_ptr<ncclComm> made) {
 }
 
 // Closes the communicator immediately. Frees it, in this call or in a later one, when no peer can
-// reach its memory any more.
+// access its memory any more.
 void retire(ncclComm_t comm) {
   Living& l = living();
   {
@@ -78,7 +78,7 @@ void retire(ncclComm_t comm) {
 
 constexpr const char* kTimeoutVariable = "RINGSMITH_NCCL_TIMEOUT_MS";
 constexpr int kDefaultTimeout = 60'000;    // ms
-constexpr long kLongestWait = 80'000'000;  // ms; the emulator accepts a day at most
+constexpr long kLongestWait = 80'000'000;  // ms; the emulator accepts at most a day
 
 // Read when the library is loaded, because a thread of the program may change the environment
 // later.
@@ -176,7 +176,7 @@ void check_count(std::uint64_t count, const Element& element, int parts) {
     refuse("count " + std::to_string(count) + " is more than a device holds");
 }
 
-// Refuses null, and memory that this rank's device cannot use.
+// Rejects null, and memory that this rank's device cannot access.
 template <class Pointer>
 auto checked_buffer(const ncclComm& comm, Pointer* buffer, const char* name) {
   check_pointer(buffer, name);
@@ -272,7 +272,7 @@ ncclResult_t init_rank(const char* name, ncclComm_t* out, int world, const ncclU
 }
 
 // Makes two exchanges over the parent: one of the colors and keys, and one of the ids that the
-// first rank of each color makes.
+// first rank of each color creates.
 void split(ncclComm& parent, int color, int key, ncclComm_t* out) {
   struct Member {
     int color, key, rank;

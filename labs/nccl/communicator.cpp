@@ -43,10 +43,10 @@ bool share_written_memory(const Message& a, const Message& b) {
   return begin(a) < begin(b) + b.bytes && begin(b) < begin(a) + a.bytes;
 }
 
-// Returns the end of the batch of messages, from `begin` on, that may run simultaneously. A program
-// may wrap dependent steps, each a group, in one outer group for several ranks (hypercube_perf -g
-// 4), and expects the steps to run in order. Waiting for an earlier part cannot deadlock: without
-// the outer group the parts would run in the same order.
+// Returns the end of the batch of messages, starting at `begin`, that may run simultaneously. A
+// program may wrap dependent steps, each of which is a group, in one outer group for several ranks
+// (hypercube_perf -g 4), and expects the steps to run in order. Waiting for an earlier part cannot
+// deadlock: without the outer group the parts would run in the same order.
 std::size_t end_of_batch(const std::vector<MessageCall>& calls, std::size_t begin) {
   std::size_t part = begin;  // start of call i's part
   for (std::size_t i = begin; i < calls.size(); ++i) {
@@ -85,7 +85,7 @@ void Communicator::connect() {
   GroupOptions options;
   options.timeout = timeout_;
   options.device = device_;
-  options.transport = Transport::shm;  // UsageError where a rank is on another host
+  options.transport = Transport::shm;  // UsageError if a rank is on another host
   peers_ = std::make_unique<Peers>(bootstrap_, options);
   stream_ = Stream::create(device_);
   const StreamGuard stream_guard(stream_);
@@ -340,7 +340,7 @@ std::optional<Refusal> Communicator::failure() {
     peers_->health().check_usable();
   } catch (...) {
     const Refusal refusal = current_refusal();
-    // Drop the prefix "the group has been broken since an earlier call failed: ".
+    // Drops the prefix "the group has been broken since an earlier call failed: ".
     const std::string text = refusal.what();
     const std::size_t begin = text.find("failed: ");
     return Refusal(refusal.result(),
@@ -378,8 +378,8 @@ bool Communicator::is_idle() const {
   return code != cudaErrorNotReady;
 }
 
-// Records a failure before it stops the kernels: a caller whose stream has ended must find the
-// reason.
+// Records a failure before it stops the kernels, so that a caller whose stream has finished finds
+// the reason.
 void Communicator::watch() {
   const DeviceGuard guard(device_);
   std::unique_lock lock(watching_);

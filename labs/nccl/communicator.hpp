@@ -5,8 +5,9 @@
 //                                      kernels itself (runtime/comm/device/ring.cu)
 //
 // The host is not involved in a transfer once the ranks are connected. A call returns when its
-// kernel is enqueued; the kernel runs when the stream reaches it, and ends when this rank has its
-// result. Therefore the kernels of all ranks must run simultaneously, each on a device of its own.
+// kernel is enqueued; the kernel runs when the stream reaches it, and finishes when this rank has
+// its result. Therefore the kernels of all ranks must run simultaneously, each on a separate
+// device.
 //
 // Calls of one communicator share counters, so they run one after the other: a call on a different
 // stream waits for the event of the last call.
@@ -41,7 +42,7 @@ struct Element {
   bool operator==(const Element&) const = default;
 };
 
-// A sum of contributions that are multiplied first (ncclRedOpCreatePreMulSum).
+// A sum whose contributions are multiplied by a factor first (ncclRedOpCreatePreMulSum).
 struct Multiplier {
   Element element;
   double scale = 1;  // factor for floating types
@@ -89,7 +90,7 @@ class Communicator {
   // Messages of a rank to itself must be pairs of a send and a receive.
   void start(const std::vector<MessageCall>& calls);
 
-  // The program's own reductions, numbered from 0; numbers are reused.
+  // The reductions that the program has created, numbered from 0. Numbers are reused.
   int add_reduction(const Multiplier& multiplier);
   [[nodiscard]] std::optional<Multiplier> reduction(int number);
   bool remove_reduction(int number);
@@ -101,7 +102,7 @@ class Communicator {
   // Aborts the communicator on all ranks.
   void abort();
   // First step of destruction. Waits until the kernels have finished or, after a failure, have had
-  // time to stop. After that, tells the peers that this rank no longer uses their memory.
+  // time to stop. Then notifies the peers that this rank no longer uses their memory.
   void close() noexcept;
   // True if all peers have closed or are gone, so the memory that they may write to can be freed.
   [[nodiscard]] bool is_forgotten() const;

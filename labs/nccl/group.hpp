@@ -1,4 +1,5 @@
-// A thread's calls between ncclGroupStart and ncclGroupEnd start at the end of the outermost group.
+// The calls that a thread makes between ncclGroupStart and ncclGroupEnd start at the end of the
+// outermost group.
 //
 //     making communicators   each in a separate thread, because each waits for the others
 //     collectives, messages  communicator by communicator, in the order of their first calls: first
@@ -23,16 +24,16 @@ struct Operation {
 
 // Runs the operation now, or at the end of the thread's group. If it runs now, throws its error.
 void submit(const Operation& operation);
-// The same for making a communicator. `making` runs with `device` as the current device, and waits
-// for other ranks.
+// The same for the creation of a communicator. `making` runs with `device` as the current device,
+// and waits for other ranks.
 void submit(Device device, std::function<void()> making);
 
 void group_start();
-// Makes the group's communicators and, if no call in the group was refused, runs its operations. If
-// an operation fails, skips the rest of its communicator's operations, but not those of other
+// Makes the group's communicators and, if no call in the group was rejected, runs its operations.
+// If an operation fails, skips the rest of its communicator's operations, but not those of other
 // communicators. At the end, throws the first error. Throws Refusal if there was no group_start().
 void group_end();
-// Makes group_end() report a call in the group that was refused.
+// Makes group_end() report a call in the group that was rejected.
 void note_in_group(const Refusal& refusal);
 
 }  // namespace ringsmith::nccl

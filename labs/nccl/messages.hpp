@@ -1,5 +1,5 @@
 // Messages between two ranks: the mailboxes in the memory that each rank's peers write to, and the
-// launches of the kernels in messages.cu (all of the library's except the rings).
+// launches of the kernels in messages.cu (all kernels of the library except the rings).
 //
 //     [ Station and ring slots: runtime/comm/device/station.hpp ][ mailboxes ][ mail slots ]
 //

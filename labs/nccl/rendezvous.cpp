@@ -25,7 +25,8 @@ struct Id {
 };
 static_assert(sizeof(Id) == NCCL_UNIQUE_ID_BYTES);
 
-// Constructed after libcrypto has been initialised, so destroyed before libcrypto's cleanup.
+// Constructed after libcrypto has been initialised, and therefore destroyed before libcrypto's
+// cleanup.
 struct Stores {
   std::mutex mutex;
   std::vector<std::unique_ptr<StoreServer>> all;

@@ -1,5 +1,5 @@
-// How the ranks of a communicator find each other: the unique id holds the address of a store and
-// its secret. The process that makes the id runs the store until it ends.
+// The ranks of a communicator find each other through a store. The unique id contains the store's
+// address and secret. The process that creates the id runs the store until the process ends.
 //
 //     ncclGetUniqueId    starts a store (runtime/job/store)
 //                        id = [ "rsnccl01" | port | host | secret ]          128 bytes

@@ -4,7 +4,7 @@
 //   ringrun --standalone --nproc-per-node 3 ./train              or mpirun -n 3 ./train, or srun
 //   ringrun --standalone --nproc-per-node 3 ./train 6 --resume   continues, up to 6 epochs
 //
-// On SIGTERM or SIGUSR1 it finishes and saves the current epoch, and ends with exit code 75.
+// On SIGTERM or SIGUSR1 it finishes and saves the current epoch, and exits with code 75.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -29,7 +29,8 @@ class Net : public Module {
   Linear out_{16 * 12 * 12, 10};
 };
 
-// Model, optimizer and number of finished epochs. The file is complete or absent.
+// Contains the model, the optimizer and the number of finished epochs. The file is either complete
+// or absent.
 constexpr const char* kCheckpoint = "checkpoint.safetensors";
 
 void save(const Module& model, const Optimizer& optimizer, int epochs) {
@@ -49,7 +50,7 @@ int load(Module& model, Optimizer& optimizer) {
   return std::stoi(checkpoint.metadata.at("epochs"));
 }
 
-// The share of images that are classified correctly. Each image is tested by one rank.
+// Returns the share of images that are classified correctly. Each image is tested by one rank.
 double accuracy(Module& model, const Dataset& images, comm::ProcessGroup& group) {
   const NoGradGuard no_grad;
   const EvalGuard evaluating(model);

@@ -33,7 +33,7 @@ comm::ReduceOp operation_of(const char* call, const c10d::ReduceOp& op) {
   }
 }
 
-// Refuses types without sums, and AVG of integers, on the rank that made the call.
+// Rejects types that cannot be summed, and AVG of integers, on the rank that made the call.
 void check_reducible(const char* call, const at::Tensor& tensor, comm::ReduceOp op) {
   const at::ScalarType type = tensor.scalar_type();
   if (at::isComplexType(type) || at::isQIntType(type))
@@ -157,7 +157,7 @@ Scratch Backend::scratch_of() {
 
 std::byte* Backend::scratch(std::size_t bytes) {
   if (!scratch_ || scratch_->size().value < bytes) {
-    scratch_ = nullptr;  // freed first, because the new one may fit there
+    scratch_ = nullptr;  // freed first, so that the new block can reuse its space
     scratch_ = group_->allocate(Bytes(std::max<std::size_t>(bytes, 1)));
   }
   return scratch_->data();
@@ -215,7 +215,8 @@ Backend::Pending Backend::allreduce_of_sparse(Tensors& tensors,
                 });
 }
 
-// One all_reduce for all tensors, which are copied next to each other into communication memory.
+// Makes one all_reduce for all tensors, which are copied one after the other into communication
+// memory.
 Backend::Pending Backend::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
   return with_python_errors([&] {
@@ -379,7 +380,7 @@ Backend::Pending Backend::reduce_scatter_tensor_coalesced(
 }
 #endif
 
-// outputs[rank][tensor]. One all_gather for all tensors.
+// outputs[rank][tensor]. Makes one all_gather for all tensors.
 Backend::Pending Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions&) {
   return with_python_errors([&] {
@@ -604,8 +605,8 @@ Backend::Pending Backend::exchange(const char* title, OpType type, Tensors outpu
                  site = python_site()] { exchange_now(outputs, inputs, site); });
 }
 
-// Every rank tells each other rank how many bytes it will send to that rank, and the length of its
-// own longest part. So every rank can pad all parts to the longest part of any rank.
+// Every rank sends to each other rank the number of bytes that it will send there, and the length
+// of its own longest part. So every rank can pad all parts to the longest part of any rank.
 void Backend::exchange_now(const Tensors& outputs, const Tensors& inputs, comm::Site site) {
   const std::size_t world = inputs.size();
   std::vector<std::int64_t> sent(2 * world), told(2 * world);

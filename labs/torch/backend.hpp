@@ -94,20 +94,21 @@ class Backend final : public PluginBase {
   Pending recvAnysource(Tensors& tensors, int tag) override;
   Pending barrier(const c10d::BarrierOptions& options) override;
 
-  // PyTorch compares the number of calls to find a rank that is behind.
+  // PyTorch compares the numbers of calls to find a rank that is behind.
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return calls_; }
 
-  // Ends the collectives in flight, on all ranks, with Aborted. Does not end send() and recv().
+  // Makes the collectives in flight fail with Aborted on all ranks. Does not affect send() and
+  // recv().
   void abort_group(comm::Site site) { group_->abort(site); }
-  // Memory from which the other ranks of this host reduce directly; the result owns it.
+  // Returns memory from which the other ranks of this host reduce directly.
   [[nodiscard]] std::shared_ptr<comm::CommMemory> allocate(std::size_t bytes) const {
     return group_->allocate(Bytes(bytes));
   }
   [[nodiscard]] std::vector<std::string> facts() const;
 
  private:
-  // body runs when the call's turn arrives.
+  // body runs when it is the call's turn.
   Pending submit(c10d::OpType type, const char* title, Tensors results, std::function<void()> body);
   Pending allreduce_of_sparse(Tensors& tensors, const c10d::AllreduceOptions& options);
   std::byte* scratch(std::size_t bytes);
@@ -135,7 +136,7 @@ class Backend final : public PluginBase {
 };
 
 // The innermost line of the user's Python program, outside PyTorch and this package, that led to
-// the current call. Takes the GIL; empty without an interpreter.
+// the current call. Acquires the GIL. Returns an empty site if there is no interpreter.
 [[nodiscard]] comm::Site python_site();
 // Files below these folders do not count as the user's program.
 void set_library_folders(std::vector<std::string> folders);

@@ -24,7 +24,7 @@ class StoreMeeting : public comm::Bootstrap {
     int rank = 0, size = 1;
     std::chrono::milliseconds timeout{};  // of each exchange
     std::string scope;                    // for errors: "in the group of ranks 0, 2", or empty
-    // For errors: the number by which to name each rank, if it is not the rank itself.
+    // For errors: the number to print for each rank, if it is not the rank itself.
     std::vector<int> names = {};
   };
   // Returns the reason why a rank will never arrive, or "". Called while waiting for the rank.

@@ -4,8 +4,8 @@
 //     loss.backward()   PyTorch's autograd engine turns a torch::PyTorchError into the Python type
 //                       that it names, and any other exception into a RuntimeError
 //
-// Every ringsmith::Error leaves as a PythonError, so that `except ringsmith_torch.PeerLost` works
-// on both paths.
+// Every ringsmith::Error is rethrown as a PythonError, so that `except ringsmith_torch.PeerLost`
+// works on both paths.
 #pragma once
 
 #include <exception>
@@ -32,8 +32,8 @@ class PythonError : public torch::PyTorchError {
 // The Where of an error that a rank detected, alone or with a peer.
 [[nodiscard]] Where seen_by(int rank, int peer = -1);
 
-// Returns the exception being handled, as it may leave to PyTorch: a ringsmith::Error as a
-// PythonError, any other unchanged.
+// Returns the exception that is being handled, in the form that PyTorch should see: a
+// ringsmith::Error as a PythonError, any other exception unchanged.
 [[nodiscard]] std::exception_ptr current_as_python_error(const std::string& context = "");
 
 template <class F>

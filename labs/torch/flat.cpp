@@ -131,7 +131,7 @@ void copy_in(const std::byte* from, const at::Tensor& to) {
     if (to.nbytes() > 0) std::memcpy(to.data_ptr(), from, to.nbytes());
     return;
   }
-  // Tensors cannot have const elements; this one is only read.
+  // Tensors cannot have const elements; this tensor is only read.
   to.copy_(at::from_blob(const_cast<std::byte*>(from), to.sizes(), to.options()));
 }
 

@@ -23,8 +23,8 @@ void check_same_size(const char* call, const at::Tensor& one, const at::Tensor& 
 class Flat {
  public:
   enum class For { moving, reducing };
-  // Construct a Flat when the call runs, because a copy has the values of that moment. Throws
-  // UsageError if the purpose is `reducing` and the type cannot be reduced.
+  // Construct a Flat when the call runs, not earlier, because it may copy the tensor's current
+  // values. Throws UsageError if the purpose is `reducing` and the type cannot be reduced.
   explicit Flat(const at::Tensor& tensor, For purpose = For::moving);
 
   [[nodiscard]] comm::Buffer buffer(comm::Site site) const;
@@ -38,7 +38,7 @@ class Flat {
   std::size_t count_ = 0;  // elements of type_
 };
 
-// A buffer for `parts` tensors like this one, stored one after the other. For moving only.
+// Returns a buffer for `parts` tensors like `like`, stored one after the other. For moving only.
 [[nodiscard]] comm::Buffer buffer_like(const at::Tensor& like, std::byte* data, std::size_t parts,
                                        comm::Site site);
 

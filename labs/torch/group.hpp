@@ -1,5 +1,5 @@
-// The runtime's group under a PyTorch group. It lets a call on a separate thread hold its core, and
-// tells whether a rank is known to be gone or has sent a message.
+// The runtime's group under a PyTorch group. It lets a call on a separate thread keep its core, and
+// reports whether a rank is known to be gone or has sent a message.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,8 @@ class Group : public comm::CpuProcessGroup {
     peers_.segments().look();
     return dispatcher_.channels().in(peer, comm::kSendLane).has_message();
   }
-  // The reason why the rank is lost, or "" while it is alive. May be called while a call runs.
+  // Returns the reason why the rank is lost, or "" while it is alive. May be called while a call
+  // runs.
   [[nodiscard]] std::string loss_of(int rank) const {
     return peers_.segments().is_gone(rank)
                ? "rank " + std::to_string(rank) + " is gone: its process has died"

@@ -35,7 +35,7 @@ void Job::run() {
   body_ = nullptr;  // releases the tensors that it holds
 }
 
-// The future is first, because a caller that returns from wait() may ask it for its value.
+// Completes the future first, because a caller that returns from wait() may read its value.
 void Job::tell() {
   if (error_)
     future_->setError(error_);
@@ -130,7 +130,7 @@ void Jobs::stop() {
   stopping_ = true;
   due_.notify_all();
   // A future's callback, on a thread of this queue, may have dropped the last reference to the
-  // group. That thread cannot wait for itself.
+  // group. In this case, stop() runs on that thread, which cannot wait for itself.
   const int this_one = works_for == this ? 1 : 0;
   done_.wait(lock, [&] { return threads_ == this_one; });
 }

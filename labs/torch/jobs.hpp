@@ -11,7 +11,7 @@
 // waits for the job.
 //
 // A callback of a future (`fut.then(...)`) may itself call a collective and wait for it, as
-// PyTorch's PowerSGD hook does. Therefore a thread gives up the turn before it completes a future,
+// PyTorch's PowerSGD hook does. Therefore a thread gives up its turn before it completes a future,
 // and another thread takes the next job while the callbacks run.
 #pragma once
 
@@ -41,7 +41,7 @@ class Job final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   std::vector<at::Tensor> result() override { return results_; }
-  // For a job without a body: completes it with this error, or successfully if it is null.
+  // For a job without a body: completes it with this error, or successfully if the error is null.
   void end(std::exception_ptr error);
   // For a recv() from any source: the rank whose message it has received. Set it before end().
   void set_source(int rank) { source_ = rank; }
@@ -72,9 +72,9 @@ class Jobs : public std::enable_shared_from_this<Jobs> {
   ~Jobs() = default;
 
   void push(const c10::intrusive_ptr<Job>& job);
-  // Runs pending jobs until this one is done.
+  // Runs pending jobs until `job` is done.
   void help(Job& job);
-  // Runs the queued jobs, and ends the threads. After that, no job may be pushed.
+  // Runs the queued jobs and stops the threads. After that, no job may be pushed.
   void stop();
 
  private:

@@ -17,8 +17,9 @@ using Shared = std::shared_ptr<comm::CommMemory>;
 
 thread_local std::vector<c10::intrusive_ptr<Backend>> scopes;
 
-// The blocks held by tensors. Each lives as long as its tensor, even after the group. Keyed by
-// address, because PyTorch also allocates without a DataPtr (convolutions do).
+// The blocks held by tensors. Each block exists as long as its tensor, even after the group is
+// gone. The blocks are keyed by address, because PyTorch also allocates memory without a DataPtr
+// (convolutions do).
 class Blocks {
  public:
   void* keep(Shared block) {
@@ -88,7 +89,7 @@ class Allocator final : public c10::Allocator {
 void open_shared_scope(c10::intrusive_ptr<Backend> group) {
   static std::once_flag once;
   std::call_once(once, [] {
-    constexpr std::uint8_t kAnyPriority = 255;  // c10 keeps the allocator of higher priority
+    constexpr std::uint8_t kAnyPriority = 255;  // c10 keeps the allocator with the higher priority
     // Never deleted: our memory may be freed after all static objects.
     c10::SetCPUAllocator(new Allocator(c10::GetCPUAllocator()), kAnyPriority);
   });

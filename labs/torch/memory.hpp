@@ -2,9 +2,9 @@
 // it directly, instead of through slots.
 //
 // PyTorch's DDP allocates its buckets with at::empty(), which uses the process's CPU allocator.
-// This library replaces that allocator: within a shared scope, the thread's large allocations come
-// from the group's communication memory. ringsmith_torch.DistributedDataParallel opens a scope
-// around the two places where buckets are made.
+// This library replaces that allocator: within a shared scope, the group's communication memory
+// serves the thread's large allocations. ringsmith_torch.DistributedDataParallel opens a scope
+// around the two places where PyTorch creates buckets.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>

@@ -36,7 +36,7 @@ std::string place_of(comm::Site site) {
   return text.empty() ? "" : " at " + text;
 }
 
-// The reason why the message does not fit the tensor, or "".
+// Returns the reason why the message does not fit the tensor, or "".
 std::string misfit(const Message& wanted, std::int64_t type, std::int64_t bytes) {
   const auto mine = static_cast<std::int64_t>(wanted.tensor.scalar_type());
   const auto room = static_cast<std::int64_t>(wanted.tensor.nbytes());
@@ -101,7 +101,7 @@ void Direction::stop() {
 }
 
 void Outgoing::serve(Lock& lock) {
-  const Message& next = posted_.front();  // stays in the list, so that fail_all() finds it
+  const Message& next = posted_.front();  // remains in the list, so that fail_all() finds it
   lock.unlock();
   {
     const at::NoGradGuard no_grad;

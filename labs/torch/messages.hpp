@@ -2,7 +2,7 @@
 //
 // The runtime's groups run one call at a time. With only one group, two ranks that both send first
 // would wait for each other forever, and a receiver that takes tag 2 before tag 1 would also wait
-// forever. Therefore each direction between two ranks has its own group of the two, made at the
+// forever. Therefore each direction between two ranks has its own two-rank group, created at the
 // first use, and its own thread:
 //
 //     rank 0   outgoing to 1  [ header | payload ][ header | payload ] ...  --> incoming from 0
@@ -14,7 +14,7 @@
 // inside the group, where the deadline would break it. It looks for a message at intervals instead.
 //
 // Messages of one tag arrive in order. A receiver waits for the next message only while a recv() is
-// pending, and then under the group's deadline.
+// pending; the group's deadline applies to this wait.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -63,8 +63,8 @@ struct Message {
   std::shared_ptr<AnySource> any = nullptr;
 };
 
-// One rank's end of a direction between two ranks. The direction's thread makes the connection at
-// the first use, because it may have to wait for the other rank.
+// One rank's end of a direction between two ranks. The direction's thread connects at the first
+// use, because it may have to wait for the other rank.
 class Direction {
  public:
   using Connect = std::function<std::shared_ptr<Group>()>;
@@ -76,8 +76,8 @@ class Direction {
   virtual ~Direction() = default;  // stop() must have been called
 
   void post(Message message);
-  // Ends the thread after the posted messages. A recv() whose message has not arrived fails with
-  // Aborted. No message may be posted afterwards.
+  // Stops the thread after it has processed the posted messages. A recv() whose message has not
+  // arrived fails with Aborted. No message may be posted afterwards.
   void stop();
 
  protected:

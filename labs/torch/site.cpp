@@ -1,4 +1,4 @@
-// Finds the line of the Python program that made a call, for the errors of all ranks.
+// Finds the line of the Python program that made a call, which the errors of all ranks name.
 #include <algorithm>
 #include <set>
 #include <string>

@@ -78,7 +78,7 @@ Tensor GradScaler::scale(const Tensor& loss) {
   if (!options_.enabled) return loss;
   require(loss.defined() && is_floating(loss.dtype()),
           "GradScaler: scale() takes a loss of floating dtype");
-  if (!scaled_) set_loss_scale(reachable_leaves({loss}), scale_);  // else begin_step() did this
+  if (!scaled_) set_loss_scale(reachable_leaves({loss}), scale_);  // later, begin_step() does this
   scaled_ = true;
   return mul(is_half(loss.dtype()) ? to(loss, DType::f32) : loss, double{scale_});
 }

@@ -20,12 +20,12 @@
 // the batch and its random numbers are consumed, and BatchNorm's running statistics include the
 // batch, except in channels where it was not finite (kernels/batchnorm.hpp).
 //
-// Ranks. All ranks must skip the same steps, or their parameters and scales diverge permanently.
-// With DistributedDataParallel this needs no communication: each rank inspects reduced gradients,
-// which have the same bits on every rank, and an inf or NaN of one rank makes the sum inf or NaN on
-// every rank. If ranks inspect different gradients (e.g. not reduced), pass an agreement to the
-// scaler, which costs one small all-reduce per step. ZeroRedundancyOptimizer inspects only its
-// shard and provides its own agreement.
+// All ranks must skip the same steps, or their parameters and scales diverge permanently. With
+// DistributedDataParallel this needs no communication: each rank inspects reduced gradients, which
+// have the same bits on every rank, and an inf or NaN of one rank makes the sum inf or NaN on every
+// rank. If ranks inspect different gradients (e.g. not reduced), pass any_rank to the scaler, which
+// costs one small all-reduce per step. ZeroRedundancyOptimizer inspects only its shard and provides
+// its own any_rank().
 //
 //   GradScaler scaler({.any_rank = any_rank(group)});     // runtime/parallel/agreement.hpp
 #pragma once
@@ -46,7 +46,7 @@ struct GradScalerOptions {
   double growth_factor = 2;             // > 1
   double backoff_factor = 0.5;          // between 0 and 1
   std::int64_t growth_interval = 2000;  // consecutive steps without inf or NaN
-  bool enabled = true;                  // false: acts like a loop without a scaler
+  bool enabled = true;                  // false: the loop behaves as if there were no scaler
   // Collective that returns true if any rank passes true. Leave it empty if all ranks inspect the
   // same gradients.
   std::function<bool(bool)> any_rank = nullptr;
@@ -61,8 +61,8 @@ class GradScaler {
   // Divides the gradients, which must be f32 or f64, by the scale. Call it at most once per
   // optimizer between two updates.
   void unscale_(Optimizer& optimizer);
-  // Returns true if the optimizer stepped. Waits for the device. Call it once per optimizer between
-  // two updates.
+  // Returns true if the optimizer made its step. Waits for the device. Call it once per optimizer
+  // between two updates.
   bool step(Optimizer& optimizer);
   // Call it at the end of a step, after step() of every optimizer. Throws Error if the scale falls
   // below 1.2e-38: the inverse of a much smaller scale overflows (PyTorch continues with NaN).

@@ -57,8 +57,8 @@ struct CheckOptions {
 [[nodiscard]] std::vector<Violation> check(const Schedule& schedule,
                                            const CheckOptions& options = {});
 
-// The cost of a built-in algorithm by the formulas in the generators' headers, computed without
-// looking at any step, so that the checker can compare the steps with it.
+// The cost of a built-in algorithm by the formulas in the generators' headers, computed without the
+// steps, so that the checker can compare the steps with it.
 struct Promise {
   int steps = 0;            // of the rank that has the most
   std::size_t busiest = 0;  // elements sent by the rank that sends the most

@@ -14,7 +14,7 @@
 namespace ringsmith::comm {
 
 // Seconds per byte as a function of the working set in bytes: interpolated linearly between the
-// given points on a logarithmic axis of sizes, and constant outside of them.
+// given points on a logarithmic axis of sizes, and constant beyond the first and last point.
 class Rate {
  public:
   struct Point {
@@ -23,8 +23,8 @@ class Rate {
   };
   Rate() = default;
   explicit Rate(double seconds_per_byte) : points_{{1, seconds_per_byte}} {}
-  // Throws UsageError if there are no points, they are not increasing in size, a size is not
-  // positive, or a time is not finite.
+  // Throws UsageError if there are no points, if their sizes are not increasing or not positive, or
+  // if a time is not finite.
   explicit Rate(std::vector<Point> points);
 
   [[nodiscard]] double at(double working_set) const;
@@ -35,22 +35,22 @@ class Rate {
 };
 
 struct CostModel {
-  // The links between nodes if one rank per node sends; not set if they equal the links within a
+  // The links between nodes if one rank per node sends; empty if they equal the links within a
   // node.
   struct Wire {
     double alpha = 0;
     Rate beta;
   };
-  std::string origin;   // source of the constants, for the reader of a prediction
+  std::string origin;   // source of the constants, shown with a prediction
   double overhead = 0;  // seconds per operation
   double alpha = 0;     // seconds per step
   Rate beta;            // for bytes moved
   Rate gamma;           // for bytes reduced
   std::optional<Wire> wire;
 
-  // The links and constants for one buffer size. working_set: bytes that all ranks of a node touch.
-  // node_of: the node of each rank, as in schedule.hpp; senders: number of ranks of a node that
-  // share its link to other nodes. Both matter only if the model has a `wire`.
+  // Returns the links and constants for one buffer size. working_set: bytes that all ranks of a
+  // node touch. node_of: the node of each rank, as in schedule.hpp; senders: number of ranks of a
+  // node that share its link to other nodes. Both matter only if the model has a `wire`.
   [[nodiscard]] Network network(double working_set, const std::vector<int>& node_of = {},
                                 int senders = 1) const;
 };
@@ -69,15 +69,15 @@ struct CostShape {
 [[nodiscard]] double predicted_time(const CostModel& model, const Schedule& schedule);
 
 // The textbook times in seconds, for uniform links and chunks of equal size; simulate() returns the
-// same. `bytes` is the length of the buffer. ring_half_time is the time of a reduce-scatter or,
-// with gamma = 0, of an all-gather; tree_time is the time of a reduce or, with gamma = 0, of a
+// same times. `bytes` is the length of the buffer. ring_half_time is the time of a reduce-scatter
+// or, with gamma = 0, of an all-gather; tree_time is the time of a reduce or, with gamma = 0, of a
 // broadcast.
 [[nodiscard]] double ring_all_reduce_time(int world, double bytes, Link link, double gamma);
 [[nodiscard]] double ring_half_time(int world, double bytes, Link link, double gamma);
 [[nodiscard]] double tree_time(int world, double bytes, Link link, double gamma);
 
-// Finds the fastest all-reduce for each size with the cost model. Latency decides for small
-// messages, bytes on the slowest link for large ones.
+// Finds the fastest all-reduce for each size with the cost model. Small messages are dominated by
+// latency, large messages by the bytes on the slowest link.
 //
 //     4 nodes of 8      double_tree            | halving_doubling      | hierarchical
 //                       few steps              | few steps, few bytes  | fewest bytes on slow links

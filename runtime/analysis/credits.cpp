@@ -18,7 +18,7 @@ class CreditClocks : public Observer {
         now_(schedule.steps.size(), Clock(schedule.steps.size(), 0)),
         reads_(schedule.steps.size()) {}
 
-  // A post at step s tells its receiver that the sender's steps before s are finished.
+  // A post at step s lets its receiver know that the sender's steps before s are finished.
   void posted(int rank, int step) override {
     Clock& clock = now_[at(rank)];
     clock[at(rank)] = step;

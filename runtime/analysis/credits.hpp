@@ -27,8 +27,8 @@ struct CreditReport {
   std::vector<int> read_after_end;
 };
 
-// The schedule must pass the checker. Empty messages order nothing. Steps are numbered as in
-// one_chunk_steps().
+// The schedule must pass the checker. Empty messages do not order any steps. Steps are numbered as
+// in one_chunk_steps().
 [[nodiscard]] CreditReport check_credits(const Schedule& schedule);
 
 }  // namespace ringsmith::comm

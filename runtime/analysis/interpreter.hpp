@@ -1,4 +1,5 @@
-// Runs a schedule without data: which ranks post and receive, and which peers they wait for.
+// Runs a schedule without data, to find out which ranks post and receive, and which peers they wait
+// for.
 //
 // One run is enough. A rank's steps are fixed in advance, a receive names its peer, and a message
 // never disables a step that was possible before. Therefore all maximal executions perform the same
@@ -33,7 +34,7 @@ struct Blocked {
   int peer = 0;          // the other end of that connection
 };
 
-// Notified of every event of a run, in one of the possible orders.
+// An observer is notified of every event of a run, in one of the possible orders.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -42,8 +43,8 @@ class Observer {
   virtual void received(int /*rank*/, int /*step*/, int /*sender*/, int /*sender_step*/) {}
 };
 
-// Runs until no rank can advance; returns the ranks that have not finished. Peers must be ranks of
-// the world.
+// Runs the schedule until no rank can advance; returns the ranks that have not finished. Peers must
+// be ranks of the world.
 [[nodiscard]] std::vector<Blocked> interpret(const Schedule& schedule, LinkModel wires,
                                              Observer& observer);
 [[nodiscard]] std::vector<Blocked> interpret(const Schedule& schedule, LinkModel wires);

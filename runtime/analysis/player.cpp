@@ -202,7 +202,7 @@ std::string render_text(const Schedule& schedule, const Playback& playback, Text
 
 namespace {
 
-// All colours have the same lightness, to be visible on white and on black.
+// All colours have the same lightness, so that they are visible on both white and black.
 std::string hue(int chunk, std::size_t chunks) {
   const double turn = chunks <= 1 ? 0.0 : static_cast<double>(chunk) / static_cast<double>(chunks);
   return fmt::format("hsl({:.0f} 62% 52%)", 360 * std::fmod(turn + 0.56, 1.0));

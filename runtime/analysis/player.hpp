@@ -24,7 +24,7 @@ struct Playback {
   // [step][rank][chunk]: the state before the step; the last entry is the result. A rank's state
   // includes only its own earlier steps.
   std::vector<std::vector<std::vector<Value>>> states;
-  std::vector<PlayedMessage> messages;  // in an order in which they could be received
+  std::vector<PlayedMessage> messages;  // in a possible order of reception
 };
 
 // Throws UsageError if the schedule does not finish.

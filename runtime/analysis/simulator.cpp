@@ -190,7 +190,8 @@ Simulation simulate_ring_all_reduce(int world, std::size_t count, std::size_t el
     front.beta_in[i] = in.beta;
     front.beta_out[i] = network.link(r, wrap(r + 1, world)).beta;
   }
-  // Chunk sizes in bytes, twice, so that the sizes that all ranks send in a step are contiguous.
+  // The chunk sizes in bytes, stored twice in a row, so that the sizes that all ranks send in a
+  // step are contiguous.
   const auto chunks = split_evenly(count, world);
   std::vector<double> size(2 * n);
   for (std::size_t i = 0; i < 2 * n; ++i)
@@ -240,8 +241,8 @@ double all_reduce_time(const Topology& topology, Algorithm algorithm, int world,
   if (algorithm == Algorithm::ring)
     return simulate_ring_all_reduce(world, count, 1, topology.network(1)).seconds;
   if (algorithm == Algorithm::hierarchical && world > per_node && world % per_node == 0) {
-    // Within each node, then one ring per GPU of a node (all rings run concurrently), then within
-    // each node again.
+    // First a reduce-scatter within each node, then one ring per GPU of a node (all rings run
+    // concurrently), then an all-gather within each node.
     const Link shared = topology.network(per_node).link(0, per_node);
     const Network wire = Network::uniform(shared, topology.gamma);
     const Network inside = topology.network(0);

@@ -9,7 +9,7 @@
 //     receiver         \________|======== n beta ========|#n gamma#|     gamma if it is reduced
 //                               in port, one message at a time, in the order of its steps
 //
-// A post waits for the previous step, for the out port, and for a credit: with k slots, the
+// A post waits for the previous step, for the outgoing port, and for a credit: with k slots, the
 // receiver must have finished with the message that was sent k messages earlier on the same
 // connection. An empty message costs nothing. This is the alpha-beta-gamma model (Thakur,
 // Rabenseifner, Gropp 2005) with ports.
@@ -71,9 +71,9 @@ struct Simulation {
 //      `---' NIC `---' NIC ---------- NIC `---' NIC `---'     nic link: of one NIC, node to node
 //
 // Rank r is GPU r modulo gpus_per_node of node r / gpus_per_node. The network between the nodes is
-// non-blocking: a NIC reaches any other at its full rate. If a schedule lets more ranks of a node
-// send to other nodes than the node has NICs, each of these ranks gets an equal share of the rate.
-// The flat ring, with one rank at the edge of each node, uses only one NIC per node.
+// non-blocking: a NIC reaches any other NIC at its full rate. If a schedule lets more ranks of a
+// node send to other nodes than the node has NICs, each of these ranks gets an equal share of the
+// rate. The flat ring, with one rank at the edge of each node, uses only one NIC per node.
 struct Topology {
   std::string name;
   std::string source;
@@ -86,17 +86,17 @@ struct Topology {
   double flops = 1e12;  // per second and GPU, as achieved in training
 
   [[nodiscard]] int most_ranks() const { return nodes * gpus_per_node; }
-  // The node of each rank; one node is filled after the other. Throws UsageError if world >
-  // most_ranks().
+  // Returns the node of each rank. Nodes are filled one after the other. Throws UsageError if world
+  // > most_ranks().
   [[nodiscard]] std::vector<int> node_of(int world) const;
-  // The links for a schedule in which senders_per_node ranks per node send to other nodes.
+  // Returns the links for a schedule in which senders_per_node ranks per node send to other nodes.
   [[nodiscard]] Network network(int senders_per_node) const;
 };
 
-// Seconds that an all-reduce of `bytes` bytes takes with an algorithm of select.hpp. Ring and, on
-// full nodes, hierarchical are simulated without building all their steps. For the ring the result
-// is bit-identical; for hierarchical it is the same up to rounding if the bytes divide evenly.
-// Throws UsageError if the world does not fit the topology.
+// Returns the seconds that an all-reduce of `bytes` bytes takes with an algorithm of select.hpp.
+// Ring and, on full nodes, hierarchical are simulated without building all their steps. For the
+// ring the result is bit-identical; for hierarchical it is the same up to rounding if the bytes
+// divide evenly. Throws UsageError if the world does not fit the topology.
 [[nodiscard]] double all_reduce_time(const Topology& topology, Algorithm algorithm, int world,
                                      double bytes);
 

@@ -20,7 +20,7 @@ struct KeptCast {
 };
 
 thread_local AutocastState thread_state;
-thread_local int depth = 0;  // number of guards on this thread
+thread_local int depth = 0;  // number of nested guards on this thread
 thread_local std::unordered_map<const AutogradMeta*, KeptCast> kept;
 
 bool castable(const Tensor& t) {

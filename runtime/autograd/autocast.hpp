@@ -16,9 +16,9 @@
 // that a model's results do not depend on the device. Only f32, f16 and bf16 tensors are cast.
 //
 // Parameters remain f32. The cast of a parameter is kept and reused until the outermost guard ends,
-// unless the parameter, the dtype or the grad mode changes or a backward consumes the cast. Casts
-// are differentiable, so gradients arrive in f32. Guards can be nested and apply only to their own
-// thread.
+// unless the parameter, the dtype or the grad mode changes, or a backward pass consumes the cast.
+// Casts are differentiable, so gradients arrive in f32. Guards can be nested and apply only to
+// their own thread.
 #pragma once
 
 #include <vector>
@@ -35,7 +35,7 @@ struct AutocastState {
 class Autocast {
  public:
   // Throws UsageError unless dtype is f16 or bf16. With enabled = false nothing is cast inside the
-  // guard, for a part of a model that must compute in its inputs' dtype.
+  // guard; use it for a part of a model that must compute in its inputs' dtype.
   explicit Autocast(DType dtype, bool enabled = true);
   explicit Autocast(AutocastState state) : Autocast(state.dtype, state.enabled) {}
   ~Autocast();
@@ -49,8 +49,8 @@ class Autocast {
 // State of the calling thread, to be passed to a thread that continues its work.
 [[nodiscard]] AutocastState autocast_state();
 
-// ---- for authors of functions: return an operand in the dtype in which to compute, or the operand
-// itself if there is no guard or the operand is undefined ----
+// ---- for authors of functions: these return the operand in the dtype in which to compute, or the
+// operand itself if there is no guard or the operand is undefined ----
 namespace autocast {
 
 [[nodiscard]] Tensor lower(const Tensor& t);

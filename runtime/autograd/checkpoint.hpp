@@ -1,8 +1,8 @@
 // Activation checkpointing: trades computation for memory.
 //
 // Intermediate results of forward take most of a training step's memory. checkpoint() runs a part
-// of the model and keeps only its inputs. When backward reaches the part, the part runs again, and
-// its saved tensors are used and released immediately.
+// of the model and keeps only its inputs. When backward reaches that part, it runs again, and its
+// saved tensors are used and released immediately.
 //
 //   forward    x0 --[block 1]--> x1 --[block 2]--> x2 --[block 3]--> loss
 //   kept       x0                x1                x2                   (inner tensors are not)
@@ -16,8 +16,8 @@
 // Nodes, edges and leaves are the same as without checkpointing; only the nodes' saved tensors are
 // stored elsewhere (SavedTensorKeeper in node.hpp). Gradients therefore become ready in the same
 // order, once per leaf, and DistributedDataParallel sees no difference. This is PyTorch's
-// use_reentrant=False; its older form runs a backward inside backward and fires the hooks of a
-// shared parameter twice.
+// use_reentrant=False; its older form runs a second backward pass inside the first and fires the
+// hooks of a shared parameter twice.
 //
 // The function must compute the same each time: it may draw only from the default generators and
 // must not depend on mutable globals. Its side effects occur twice: a BatchNorm's running
@@ -35,7 +35,7 @@
 
 namespace ringsmith {
 
-// Whether the function draws random numbers, e.g. for dropout.
+// States whether the function draws random numbers, e.g. for dropout.
 enum class Draws : bool { no, yes };
 
 namespace detail {
@@ -49,8 +49,8 @@ namespace detail {
 // Returns function(inputs...), of any type. The function is copied, so references in it must stay
 // valid until backward. Backward throws Error if the second run saves a different number of tensors
 // or tensors of different shapes. With Draws::yes, the second run starts from the state that the
-// generators had before the first run. After the second run, the generators get back the state from
-// before it, so no other thread may draw during the second run.
+// generators had before the first run. After the second run, the generators are restored to the
+// state from before it, so no other thread may draw during the second run.
 template <Draws draws = Draws::yes, class Function, class... Tensors>
 auto checkpoint(Function function, const Tensors&... inputs) {
   if (!grad_enabled()) return function(inputs...);

@@ -24,15 +24,15 @@ namespace ringsmith {
 
 // gradients[i] is the gradient of roots[i]. An undefined gradient means 1, and its root must have
 // one element. Without retain_graph, saved tensors are freed along the way, and a second backward
-// through any of these nodes throws Error. Records no graph. Several threads may call it
+// through any of these nodes throws Error. backward() records no graph. Several threads may call it
 // concurrently for graphs that share no leaf. Throws UsageError if a root does not require a
 // gradient or a gradient does not fit.
 void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients = {},
               bool retain_graph = false);
 
 namespace autograd {
-// Number of gradients for which `node` waits in this thread's current backward. -1 if a gradient
-// has arrived, this backward does not reach the node, or no backward is running.
+// Number of gradients for which `node` waits in this thread's current backward. Returns -1 if a
+// gradient has arrived, if this backward does not reach the node, or if no backward is running.
 [[nodiscard]] int sole_pending(const Node* node);
 }  // namespace autograd
 

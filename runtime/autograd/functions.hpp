@@ -1,6 +1,6 @@
 // The differentiable operations, with PyTorch's names and broadcasting. Comments state the shapes.
 // If shapes do not fit, a function throws a UsageError that names the operation and the shapes. If
-// the operands of add, sub, mul and div have two different dtypes out of f32, f16 and bf16, the
+// the operands of add, sub, mul and div have two different dtypes among f32, f16 and bf16, the
 // result is f32, except that a tensor without dimensions takes the other operand's dtype.
 //
 // Operands have floating dtypes. f16 and bf16 results are rounded once, from f32
@@ -36,9 +36,9 @@ Tensor sigmoid(const Tensor& x);
 Tensor relu(const Tensor& x);
 enum class Gelu : std::uint8_t { erf, tanh };
 Tensor gelu(const Tensor& x, Gelu approximate = Gelu::erf);
-// mask: bool, broadcasts to x
+// mask: a bool tensor that broadcasts to x's shape
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
-// draws masks from the default generator or the device's
+// Draws the mask from the default generator or, on a GPU, from the device's generator.
 Tensor dropout(const Tensor& x, double p, bool training);
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
@@ -48,12 +48,12 @@ inline Tensor operator+(const Tensor& a, double b) { return add(a, b); }
 inline Tensor operator*(const Tensor& a, double b) { return mul(a, b); }
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 
-// ---- reductions; empty dims means all ----
+// ---- reductions; empty dims: all dimensions ----
 Tensor sum(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor mean(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor var(const Tensor& x, int dim, bool unbiased = true, bool keepdim = false);
-Tensor max(const Tensor& x);  // ties share the gradient evenly
-// values, i64 indices
+Tensor max(const Tensor& x);  // equal maxima share the gradient evenly
+// Returns the values and their i64 indices.
 std::pair<Tensor, Tensor> max(const Tensor& x, int dim, bool keepdim = false);
 
 // ---- shape: views where possible ----
@@ -90,7 +90,7 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction 
 Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reduction::mean);
 
 // ---- normalisation ----
-// over the last dimension
+// Normalises over the last dimension.
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 // sum = x + residual and normed = layer_norm(sum). On a GPU, each direction is a single kernel if
 // the shapes are equal and x is f32 or f64. The bits are the same either way.

@@ -23,7 +23,8 @@ namespace ringsmith {
 
 class Node;
 
-// A gradient's destination: an input slot of a node. Empty: no gradient needed.
+// A gradient's destination: an input slot of a node. An empty edge means that no gradient is
+// needed.
 struct Edge {
   std::shared_ptr<Node> node;
   int input = 0;
@@ -37,13 +38,13 @@ class Node {
   // one gradient (or an undefined tensor) per edge.
   virtual std::vector<Tensor> apply(std::vector<Tensor> grads) = 0;
   [[nodiscard]] virtual std::string name() const = 0;  // "MulBackward"
-  // Frees saved tensors. A later apply() must throw an Error that says so.
+  // Frees saved tensors. A later apply() must throw an Error that says that they have been freed.
   virtual void release() {}
 
   std::vector<Edge> edges;
   int outputs = 1;             // number of gradients that apply() takes
   std::uint64_t sequence = 0;  // creation number: the engine runs later nodes first
-  bool consumed = false;       // a backward without retain_graph used it; another throws Error
+  bool consumed = false;       // true after a backward without retain_graph; another throws Error
   Stream stream;               // on a GPU: the stream of forward and of apply()
 };
 
@@ -74,7 +75,7 @@ class EnableGradGuard {  // records even inside a NoGradGuard, for recomputation
 // ---- hooks on leaves ----
 using HookHandle = std::uint64_t;
 enum class HookTurn : std::uint8_t {
-  in_order,  // of registration
+  in_order,  // in order of registration
   last,      // after all in_order hooks, even those registered later
   skipped    // called by skip_step(), not by backward
 };
@@ -120,7 +121,7 @@ void connect(const std::shared_ptr<Node>& node, const std::vector<Tensor>& input
 //   }
 //
 // The closure returns one gradient (or an undefined tensor) per input, of the input's shape. It
-// runs with recording off. It owns `grad`: if grad.is_sole_owner(), it may reuse the memory for its
+// runs with grad mode off. It owns `grad`: if grad.is_sole_owner(), it may reuse the memory for its
 // result. Nothing is saved or recorded unless needs_graph(inputs).
 
 // Stores the tensors that are saved while a KeeperScope with this keeper exists on the thread.

@@ -12,13 +12,13 @@
 //
 // A value is computed only from values before it on the tape. In reverse order, the steps of all
 // values that use a value therefore run before that value's own step, which gets the complete
-// gradient. No uses need to be counted.
+// gradient. There is no need to count uses.
 //
 // The engine (node.hpp, engine.hpp) computes the same gradients with the same kernels and adds them
 // in the same order, so the bits are equal. It differs in four ways:
 // - It knows when a leaf is complete. This walk reaches the leaves last, because they are recorded
 //   first; the engine counts uses, and calls a leaf's hooks after its last gradient.
-// - Each tensor refers to the operation that made it. There is no tape to name, a graph that no
+// - Each tensor refers to the operation that made it. There is no tape object, a graph that no
 //   tensor refers to is freed, and backward visits only the operations that the loss depends on.
 // - Functions can omit the gradients of frozen inputs.
 // - Gradients are added in place if they have no other owner. Here each addition allocates.
@@ -78,7 +78,7 @@ class PlainTape {
   }
 
   // Computes the gradients of the value at `loss`, which must have one element. Throws UsageError
-  // if called twice: the second walk would pass on the gradients of the first again.
+  // if called twice: a second pass would propagate the gradients of the first pass again.
   void backward(Value loss) {
     require(value(loss).numel() == 1,
             "backward() needs a loss of one element, got " + to_string(value(loss).sizes()));

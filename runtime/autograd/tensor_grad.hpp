@@ -68,7 +68,7 @@ struct LeafHook {
 //   leaf Tensor --strong--> GradMeta --weak--> AccumulateGrad --strong--> leaf Tensor
 //   result Tensor --strong--> GradMeta --strong--> grad_fn --edges, strong--> earlier nodes
 //
-// There is no cycle, so a graph exists as long as any of its results is held.
+// There is no cycle, so a graph exists as long as a handle to any of its results exists.
 struct GradMeta : AutogradMeta {
   bool requires_grad = false;
   Tensor grad;

@@ -56,8 +56,8 @@ fs::path behind_links(const std::string& path) {
   for (int links = 0; links < kMostLinks; ++links) {
     struct stat file {};
     if (::lstat(at.c_str(), &file) != 0 || !S_ISLNK(file.st_mode)) return at;
-    // Like fs.protected_symlinks, which does not apply to links followed in user space, but covers
-    // every world-writable folder, sticky or not.
+    // This check is like fs.protected_symlinks, which does not apply to links followed in user
+    // space, but it covers every world-writable folder, sticky or not.
     struct stat folder {};
     const fs::path parent = at.has_parent_path() ? at.parent_path() : fs::path(".");
     if (::stat(parent.c_str(), &folder) == 0 && (folder.st_mode & S_IWOTH) != 0 &&

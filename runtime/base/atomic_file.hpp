@@ -22,11 +22,11 @@ namespace ringsmith {
 // file would be too large, otherwise UsageError.
 [[noreturn]] void cannot_write(const std::string& path, int error);
 
-// Makes the names in a folder durable (the second fsync), if the file system supports that. Throws
-// as cannot_write() does; the message names the file `path`.
+// Makes the names in a folder durable (the second fsync), if the file system supports it. Throws
+// what cannot_write() throws; the message names the file `path`.
 void sync_folder(const std::string& folder, const std::string& path);
 
-// 16 unpredictable hexadecimal digits.
+// Returns 16 unpredictable hexadecimal digits.
 [[nodiscard]] std::string random_name();
 
 // Returns the kind of a path that is not a regular file ("a folder", "a device", "a FIFO" or "a
@@ -42,7 +42,7 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  // All three throw as cannot_write() does.
+  // All three throw what cannot_write() throws.
   void write(std::span<const std::byte> bytes);
   void commit();
   void reserve(std::uint64_t bytes);  // allocates disk space now

@@ -1,5 +1,5 @@
-// A point in time by which an operation must complete. Created once from a timeout and passed down,
-// so that consecutive waits share one limit.
+// A point in time by which an operation must complete. It is created once from a timeout and passed
+// down, so that consecutive waits share one limit.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace ringsmith {
 
-// Stands for an unlimited timeout: milliseconds::max() would overflow in the clock's nanoseconds
-// and in sums. Twice this value plus the uptime does not overflow.
+// Replaces an unlimited timeout, because milliseconds::max() would overflow in the clock's
+// nanoseconds and in sums. Twice this value plus the uptime does not overflow.
 constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(100 * 365 * 24);
 
 [[nodiscard]] inline std::chrono::milliseconds limited(std::chrono::milliseconds timeout) {
@@ -37,13 +37,13 @@ class Deadline {
 
   [[nodiscard]] Clock::time_point at() const { return at_; }
   [[nodiscard]] bool passed() const { return Clock::now() >= at_; }
-  // Never negative; rounded up, so that a sleep does not end too early.
+  // Returns the time left: never negative, and rounded up, so that a sleep does not end too early.
   [[nodiscard]] std::chrono::milliseconds left() const {
     return std::max(std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()),
                     std::chrono::milliseconds(0));
   }
-  // Timeout for poll(). At most an hour, so the caller must poll again until the deadline has
-  // passed.
+  // Returns the timeout for poll(), at most an hour. So the caller must poll again until the
+  // deadline has passed.
   [[nodiscard]] int poll_ms() const {
     return static_cast<int>(std::min<std::chrono::milliseconds>(left(), kHour).count());
   }

@@ -26,8 +26,8 @@ struct Where {
   std::string peer_host = {};  // host of the peer's process
   std::int64_t peer_pid = -1;
 
-  // "rank 2, peer 3, all_reduce(sum, f32, 1024) #41 at train.cpp:120, step 5"; empty if nothing is
-  // set. Omits the peer's host and pid, which the message names.
+  // Returns "rank 2, peer 3, all_reduce(sum, f32, 1024) #41 at train.cpp:120, step 5"; empty if
+  // nothing is set. Omits the peer's host and pid, which the message names.
   [[nodiscard]] std::string describe() const;
 };
 
@@ -88,7 +88,8 @@ class MismatchError : public CommError {
   using CommError::CommError;
 };
 
-// A peer process has ended; where() names its rank, host and pid.
+// A peer has ended, has left the group or cannot be reached; where() names its rank and, if they
+// are known, its host and pid.
 class PeerLost : public CommError {
  public:
   using CommError::CommError;
@@ -100,7 +101,7 @@ class Aborted : public CommError {
   using CommError::CommError;
 };
 
-// A deadline passed while waiting for a peer.
+// A deadline passed during a wait for a peer.
 class TimeoutError : public CommError {
  public:
   using CommError::CommError;
@@ -118,12 +119,12 @@ class CudaError : public Error {
 // change colours, and bytes that are not UTF-8 become \xHH. All other characters are kept.
 [[nodiscard]] std::string printable(std::string_view text);
 
-// Throws a UsageError: this many elements of this size do not fit into any memory.
+// Throws a UsageError, because this many elements of this size do not fit into any memory.
 [[noreturn]] void throw_too_large(std::size_t elements, std::size_t element_size);
 
 void require(bool condition, const std::string& message);
 
-// Use it as the whole of main(). Calls repair_inheritance() (process.hpp) and runs body(). If
+// Forms the whole body of main(). Calls repair_inheritance() (process.hpp) and runs body(). If
 // body() throws, prints one line such as "program: error: ..." on standard error (none for a
 // preemption without text) and returns the exit code of the exception's type. Lost output is an
 // error, too.

@@ -102,7 +102,7 @@ std::optional<Bytes> address_space_limit() {
 
 namespace {
 
-// Has room for exactly one descriptor; CMSG_SPACE's padding would have room for a second.
+// Has room for exactly one descriptor; with CMSG_SPACE, the padding would be room for a second.
 struct Attachment {
   alignas(cmsghdr) char bytes[CMSG_LEN(sizeof(int))] = {};
 };

@@ -39,9 +39,9 @@ std::uint64_t allow_open_files(std::uint64_t files);
 // Returns strerror(error) or, if too many files are open, whose limit was reached and how to raise
 // it.
 [[nodiscard]] std::string reason_of(int error);
-// True if this process or the machine reached a limit: files, memory, buffers.
+// True if the error means that this process or the machine reached a limit: files, memory, buffers.
 [[nodiscard]] bool is_lack(int error) noexcept;
-// Throws "what: reason" and the remedy: ResourceError if is_lack(error), otherwise CommError.
+// Throws "what: reason" and the remedy, as a ResourceError if is_lack(error), else as a CommError.
 [[noreturn]] void throw_errno(const std::string& what, int error, const std::string& remedy = {});
 
 // Maximum resident memory so far (VmHWM). Throws Error if /proc cannot be read.

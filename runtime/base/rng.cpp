@@ -59,7 +59,7 @@ Generator& default_generator() {
 
 namespace {
 
-// Position in each device's random stream.
+// The position in each device's random stream.
 class DeviceCounters {
  public:
   static DeviceCounters& instance() {
@@ -84,8 +84,8 @@ class DeviceCounters {
     const std::scoped_lock lock(mutex_);
     next_.insert_or_assign(device, place);
   }
-  // "SEED DEVICE SEED NEXT DEVICE SEED NEXT...". Each device's seed is stored, because set() may
-  // change it.
+  // Returns "SEED DEVICE SEED NEXT DEVICE SEED NEXT...". Each device's seed is stored, because
+  // set() may change it.
   [[nodiscard]] std::string state() {
     const std::scoped_lock lock(mutex_);
     std::string out = std::to_string(seed_);
@@ -131,7 +131,7 @@ void manual_seed(std::uint64_t seed) {
   DeviceCounters::instance().restart(seed);
 }
 
-// "GENERATOR; SEED DEVICE SEED NEXT DEVICE SEED NEXT..."
+// Returns "GENERATOR; SEED DEVICE SEED NEXT DEVICE SEED NEXT..."
 std::string get_rng_state() {
   return default_generator().state() + "; " + DeviceCounters::instance().state();
 }

@@ -14,7 +14,7 @@ namespace ringsmith {
 
 namespace {
 
-// Length in bytes of a printable character at the start of the text; 0 if there is none.
+// Returns the length in bytes of the printable character at the start of the text, or 0.
 std::size_t printable_at_start(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);

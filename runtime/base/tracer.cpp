@@ -32,8 +32,8 @@ class Ring {
 
   [[nodiscard]] std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
-  // The producer's last call. A reader that gets true from ended() also sees everything that was
-  // pushed.
+  // Must be the producer's last call. A reader that gets true from ended() also sees everything
+  // that was pushed.
   void end() { ended_.store(true, std::memory_order_release); }
   [[nodiscard]] bool ended() const { return ended_.load(std::memory_order_acquire); }
 

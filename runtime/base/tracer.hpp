@@ -1,4 +1,4 @@
-// The tracer: records what each thread did and when, in nanoseconds.
+// The tracer records the activities of each thread with their times in nanoseconds.
 //
 //   thread A   |--forward--|-------backward-------|~wait~|--optimizer--|
 //   thread B                     |==all_reduce==| |==all_reduce==|
@@ -91,13 +91,13 @@ class Span {
 // Names the calling thread. The default is "thread N".
 void name_thread(const std::string& name);
 
-// All threads' events since the last drain, sorted by their start.
+// Returns all threads' events since the last drain, sorted by their start.
 [[nodiscard]] std::vector<FinishedSpan> drain();
 
-// Names indexed by FinishedSpan::thread.
+// Returns the names of threads and tracks, indexed by FinishedSpan::thread.
 [[nodiscard]] std::vector<std::string> thread_names();
 
-// Events lost to full rings.
+// Returns the number of events lost because rings were full.
 [[nodiscard]] std::uint64_t dropped();
 
 // Maximum number of spans per thread between two drains.

@@ -26,7 +26,7 @@ namespace {
 }
 
 // Locks the folder and writes this process into the lock file. The lock ends with the process, even
-// by kill -9.
+// if kill -9 ends it.
 Descriptor lock_folder(const std::string& folder) {
   const std::string path = fs::path(folder) / "lock";
   if (const std::string kind = odd_kind(path); !kind.empty())

@@ -48,12 +48,12 @@ namespace ringsmith {
 class CheckpointManager {
  public:
   // For one rank only. Creates the folder if it does not exist (its parent must exist), and locks
-  // it for this object's lifetime: another manager, in this or another process, is refused if the
-  // file system has locks. keep: number of checkpoints to keep, at least 1. Older ones are removed
-  // only once a newer one is on the disk. Throws UsageError naming the folder and the remedy, and
-  // Error if the disk is full.
+  // it for this object's lifetime: the constructor of another manager, in this or another process,
+  // throws if the file system supports locks. keep: number of checkpoints to keep, at least 1.
+  // Older ones are removed only once a newer one is on the disk. Throws UsageError naming the
+  // folder and the remedy, and Error if the disk is full.
   explicit CheckpointManager(std::string folder, int keep = 3);
-  ~CheckpointManager();  // waits for the writer; an error that was not fetched by wait() is lost
+  ~CheckpointManager();  // waits for the writer; an error that wait() has not thrown is lost
   CheckpointManager(const CheckpointManager&) = delete;
   CheckpointManager& operator=(const CheckpointManager&) = delete;
 
@@ -75,7 +75,8 @@ class CheckpointManager {
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
   // Blocks until the last save() is on the disk. Throws its error, once.
   void wait();
-  // Blocks for at most `most`; true if the last save() has ended. Never throws its error.
+  // Blocks for at most `most`. Returns true if the last save() has ended, and never throws its
+  // error.
   [[nodiscard]] bool wait_for(std::chrono::milliseconds most);
 
   [[nodiscard]] const std::string& folder() const { return folder_; }

@@ -42,7 +42,8 @@ std::span<std::byte> bytes_of_tensor(const Tensor& t) {
 }  // namespace
 
 void save_safetensors(const std::string& path, const StateDict& tensors, const Metadata& metadata) {
-  // Wide elements first, so that every tensor is aligned to its element size without gaps.
+  // Tensors with wide elements come first, so that every tensor is aligned to its element size
+  // without gaps.
   std::vector<std::pair<std::string, Tensor>> order;
   for (const auto& [name, tensor] : tensors) {
     require(tensor.defined(), "cannot save '" + name + "': the tensor is undefined");

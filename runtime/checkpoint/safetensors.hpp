@@ -1,13 +1,13 @@
 // Checkpoints as safetensors files: readable by every tool that knows the format, and safe to read
-// from untrusted sources, because a file holds numbers and no code.
+// from untrusted sources, because a file contains numbers but no code.
 //
 //   +--------------+--------------------------------------+------------------------+
 //   | n, 8 bytes,  | JSON of n bytes, padded with spaces: | the tensors' bytes,    |
 //   | little-endian| name -> dtype, shape, [begin, end)   | row-major, no gaps     |
 //   +--------------+--------------------------------------+------------------------+
 //
-// Writing is atomic: the file appears under its name complete and on the disk, or not at all.
-// Reading trusts nothing in the file.
+// Writing is atomic: the file appears under its name only when it is complete and on the disk.
+// Reading verifies everything in the file.
 #pragma once
 
 #include <map>
@@ -27,7 +27,7 @@ struct Checkpoint {
 };
 
 // Tensors may be on any device. Throws UsageError if a tensor is undefined or a name is not
-// allowed, and as AtomicFile does if writing fails.
+// allowed, and AtomicFile's errors if writing fails.
 void save_safetensors(const std::string& path, const StateDict& tensors,
                       const Metadata& metadata = {});
 

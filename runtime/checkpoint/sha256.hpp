@@ -1,5 +1,6 @@
-// SHA-256 (FIPS 180-4) by libcrypto; the same digits as `sha256sum`. It detects damage, but not
-// tampering: an attacker who can change a file can also change the manifest that holds its digest.
+// SHA-256 (FIPS 180-4), computed by libcrypto. `sha256sum` prints the same digits. A digest detects
+// damage, but not tampering: an attacker who can change a file can also change the manifest that
+// holds its digest.
 #pragma once
 
 #include <cstddef>

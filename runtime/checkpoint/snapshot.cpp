@@ -153,7 +153,7 @@ void write_files(const Folder& folder, const Snapshot& snapshot) {
 }
 
 // Moves the folder `written` to `path`, replacing the folder there. If the file system can exchange
-// names, a crash leaves a complete folder under the name.
+// names, a crash leaves a complete folder at `path`.
 void replace(const std::string& path, const std::string& written) {
   if (renameat2(AT_FDCWD, written.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) {
     sync_folder(fs::path(path).parent_path(), path);
@@ -251,7 +251,7 @@ void remove_snapshot(const std::string& path) noexcept {
     } else if (type == fs::file_type::symlink) {
       fs::remove(path, ignored);     // its target is not ours to remove
     }                                // anything else is not a checkpoint and remains
-  } catch (const std::exception&) {  // no memory for a path; the folder remains
+  } catch (const std::exception&) {  // out of memory for a path; the folder remains
     return;
   }
 }

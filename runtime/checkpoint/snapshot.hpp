@@ -30,10 +30,10 @@ struct Snapshot {
   Metadata values;
 };
 
-// On return the snapshot is on the disk, in the folder `path`, whose parent must exist. A complete
-// snapshot that is there already remains until the new one, in `path`.new, is complete. Removes the
-// remains of an earlier attempt before writing, and its own files if writing fails. Throws as
-// AtomicFile does.
+// Writes a snapshot, which is on the disk on return, to the folder `path`, whose parent must exist.
+// A complete snapshot that is already there remains until the new snapshot, in `path`.new, is
+// complete. Removes the remains of an earlier attempt before writing, and its own files if writing
+// fails. Throws AtomicFile's errors.
 void write_snapshot(const std::string& path, const Snapshot& snapshot);
 
 // Returns tensors on the CPU. Throws UsageError naming the folder, the file and the fault unless
@@ -55,8 +55,8 @@ void write_snapshot(const std::string& path, const Snapshot& snapshot);
 // True if the folder has a manifest. Its other files are not checked.
 [[nodiscard]] bool has_manifest(const std::string& path);
 
-// Removes a snapshot's folder, the manifest first, so that a partly removed one does not count as a
-// snapshot. Files that cannot be removed are left.
+// Removes a snapshot's folder, the manifest first, so that a partly removed folder does not count
+// as a snapshot. Files that cannot be removed are left.
 void remove_snapshot(const std::string& path) noexcept;
 
 }  // namespace ringsmith

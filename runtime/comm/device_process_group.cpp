@@ -20,7 +20,7 @@ Device device_of(const std::byte* data) {
 // True if the buffers are on device `ours`. Throws UsageError if one is on another device, or if
 // only one is on the host.
 bool on_device(const Transfer& transfer, Device ours) {
-  if (transfer.call.count == 0) return false;  // no data, as in a barrier, so the hosts suffice
+  if (transfer.call.count == 0) return false;  // without data, as in a barrier, the hosts suffice
   bool any_host = false, any_device = false;
   for (const ConstBuffer& buffer : {transfer.input, ConstBuffer(transfer.output)}) {
     if (buffer.size().value == 0) continue;

@@ -11,15 +11,15 @@
 
 namespace ringsmith::comm {
 
-// Defines no virtual function inline: g++ 16 would call an inline body directly in CPU code that
-// holds a ProcessGroup, so programs linked without devices would need this class.
+// The class defines no virtual function inline: g++ 16 would call an inline body directly in CPU
+// code that holds a ProcessGroup, so programs linked without devices would need this class.
 class DeviceProcessGroup : public CpuProcessGroup {
  public:
   // Collective over the ranks of the bootstrap. Throws UsageError if options.device is not a GPU of
   // this process, or if options.engine cannot work.
   DeviceProcessGroup(const std::shared_ptr<Bootstrap>& bootstrap, const GroupOptions& options,
                      const cuda_ipc::Tuning& tuning = {});
-  // Runs all queued calls first.
+  // The destructor first runs all queued calls.
   ~DeviceProcessGroup() override;
 
   WorkPtr submit(const Transfer& transfer) override;

@@ -1,9 +1,9 @@
 // The collectives between the ranks of one job.
 //
 // Every rank must call the same collectives in the same order. Before ranks use the data, they
-// compare {operation, reduction, dtype, count, root, algorithm, kind of memory}, or dtype, count
-// and kind of memory of a message. If calls differ, a MismatchError names both. Every wait has a
-// deadline (GroupOptions). A wait for a dead peer throws PeerLost. These errors break the group.
+// compare {operation, reduction, dtype, count, root, algorithm, kind of memory}; for send and recv,
+// only {dtype, count, kind of memory}. If calls differ, a MismatchError names both. Every wait has
+// a deadline (GroupOptions). A wait for a dead peer throws PeerLost. These errors break the group.
 //
 // The order of every floating-point sum is fixed by the call (algorithm, count, type and kind of
 // memory), the world size and the nodes, never by timing: see runtime/comm/schedule, and for
@@ -51,7 +51,7 @@ class ProcessGroup {
   [[nodiscard]] virtual const GroupOptions& options() const = 0;
   [[nodiscard]] virtual Device device() const { return options().device; }
 
-  // ---- collectives; types/collective.hpp has the contents of their buffers ----
+  // ---- collectives; types/collective.hpp describes the contents of their buffers ----
   // A call is in place if input and output are the same memory, or if the smaller buffer is this
   // rank's part of the larger; any other overlap is a UsageError. A buffer that only the root has
   // is ignored on other ranks. `part` below has the same length on every rank. The caller must keep
@@ -63,14 +63,14 @@ class ProcessGroup {
   WorkPtr all_reduce_async(ConstBuffer input, Buffer output, ReduceOp op) {
     return submit(checked(Collective::all_reduce, input, output, kNoRoot, op));
   }
-  // input: world parts
+  // The input holds world parts.
   void reduce_scatter(ConstBuffer input, Buffer part, ReduceOp op) {
     run(checked(Collective::reduce_scatter, input, part, kNoRoot, op));
   }
   WorkPtr reduce_scatter_async(ConstBuffer input, Buffer part, ReduceOp op) {
     return submit(checked(Collective::reduce_scatter, input, part, kNoRoot, op));
   }
-  // output: world parts
+  // The output holds world parts.
   void all_gather(ConstBuffer part, Buffer output) {
     run(checked(Collective::all_gather, part, output));
   }
@@ -81,21 +81,21 @@ class ProcessGroup {
   WorkPtr broadcast_async(Buffer data, int root) {
     return submit(checked(Collective::broadcast, data, data, root));
   }
-  // output: on root only
+  // Only the root has an output.
   void reduce(ConstBuffer input, Buffer output, ReduceOp op, int root) {
     run(checked(Collective::reduce, input, output, root, op));
   }
   WorkPtr reduce_async(ConstBuffer input, Buffer output, ReduceOp op, int root) {
     return submit(checked(Collective::reduce, input, output, root, op));
   }
-  // output: on root only, world parts
+  // Only the root has an output, which holds world parts.
   void gather(ConstBuffer part, Buffer output, int root) {
     run(checked(Collective::gather, part, output, root));
   }
   WorkPtr gather_async(ConstBuffer part, Buffer output, int root) {
     return submit(checked(Collective::gather, part, output, root));
   }
-  // input: on root only, world parts
+  // Only the root has an input, which holds world parts.
   void scatter(ConstBuffer input, Buffer part, int root) {
     run(checked(Collective::scatter, input, part, root));
   }
@@ -137,8 +137,8 @@ class ProcessGroup {
   virtual void abort(Site site = Site::here());
 
   // ---- communication memory ----
-  // Returns zero-filled, 64-byte aligned communication memory of the host. Not a collective: ranks
-  // may allocate different sizes.
+  // Returns zero-filled, 64-byte aligned communication memory of the host. This is not a
+  // collective: ranks may allocate different sizes.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate(Bytes size) = 0;
   // Like allocate(), on the host or on the group's device. Throws UsageError for another device.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate_on(Device where, Bytes size);
@@ -160,14 +160,14 @@ class ProcessGroup {
   // set_algorithm(). An all-reduce uses the first entry of at least its size, or else the last
   // entry. The entries must be ordered by size and the same on all ranks.
   virtual void set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>& by_size);
-  // Returns, by rank, the number of the rank's node; empty if unknown. Ranks of a node may share
+  // Returns the number of each rank's node, by rank; empty if unknown. Ranks of a node may share
   // memory.
   [[nodiscard]] virtual std::vector<int> node_of() const { return {}; }
   // Returns the number of ranks that share this rank's CPUs, itself included.
   [[nodiscard]] virtual int ranks_on_machine() const { return size(); }
   // Returns the bytes that this rank has sent to ranks on other nodes, including control data.
   [[nodiscard]] virtual Bytes sent_between_nodes() const { return Bytes(0); }
-  // Returns text lines that say how ranks reach each other, and why a better way is not used.
+  // Returns lines of text: how the ranks reach each other, and why no faster transport is used.
   [[nodiscard]] virtual std::vector<std::string> describe_transport() const { return {}; }
   // Does for an existing group what GroupOptions::flight_folder does for a new one.
   virtual void keep_flight_in(const std::string& /*folder*/) {}
@@ -184,8 +184,8 @@ class ProcessGroup {
                                          int peer) const;
 };
 
-// Makes the group of all ranks of this job. Collective. options.bootstrap tells how they find each
-// other: by default through the launcher of this process (mpirun, ringrun, srun). A process without
+// Makes the group of all ranks of this job. Collective. options.bootstrap selects how they find
+// each other, by default the launcher of this process (mpirun, ringrun, srun). A process without
 // a launcher gets a group of one rank. Defined in runtime/job/bootstrap.cpp, whose library programs
 // must link, too.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options = {});

@@ -32,7 +32,7 @@ class Queue {
   void stop();
 
   WorkPtr push(const Transfer& transfer);
-  void run(Transfer& transfer);  // blocking; rethrows
+  void run(Transfer& transfer);  // blocks until the transfer is done; throws its error
   // Runs `action` while no transfer runs. Must not be called from within a transfer.
   void take_turn(const std::function<void()>& action);
 

@@ -40,7 +40,7 @@ std::vector<std::uint8_t> read_file(const std::string& path, const std::string& 
     if (std::ferror(file.get()) != 0) fail(std::strerror(errno));
     if (n < piece.size()) break;
   }
-  // Refuses compressed files, because the model would be trained on the compressed bytes.
+  // Rejects compressed files, because the model would be trained on the compressed bytes.
   struct Compressed {
     std::string_view begins, kind, tool;
   };

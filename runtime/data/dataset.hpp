@@ -28,8 +28,8 @@ class Dataset {
   // The samples of these indices, stacked in this order along dimension 0. Called from several
   // threads concurrently. Throws UsageError for an index outside [0, size()).
   [[nodiscard]] virtual Batch get(std::span<const std::int64_t> indices) const = 0;
-  // The samples as training sees them in this epoch: those of get(), unless the dataset modifies
-  // samples at random.
+  // The samples as training sees them in this epoch: the same as get() returns, unless the dataset
+  // modifies samples at random.
   [[nodiscard]] virtual Batch get_in_epoch(std::span<const std::int64_t> indices,
                                            std::int64_t /*epoch*/) const {
     return get(indices);
@@ -40,7 +40,7 @@ class Dataset {
 };
 
 // Reads a whole file, or a FIFO to its end. Throws UsageError "cannot read WHAT 'PATH': reason" if
-// the file is missing, unreadable, compressed, or of another kind.
+// the file is missing, unreadable, compressed, or not a regular file or FIFO.
 [[nodiscard]] std::vector<std::uint8_t> read_file(const std::string& path, const std::string& what);
 
 // ---- text as bytes ----
@@ -61,7 +61,7 @@ struct ByteText {
 
 // Reads the files in this order; the last round(size * validation_fraction) bytes of each file are
 // for validation. Throws UsageError if validation_fraction is outside [0, 1), and, naming the file,
-// if one cannot be read or all are empty.
+// if a file cannot be read or all files are empty.
 [[nodiscard]] ByteText load_text(const std::vector<std::string>& paths,
                                  double validation_fraction = 0.1);
 

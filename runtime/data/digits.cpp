@@ -23,7 +23,7 @@ struct Point2d {
 };
 
 struct Stroke {
-  bool smooth;  // a curve through the points, otherwise straight lines
+  bool smooth;  // true: a curve through the points; false: straight lines
   std::vector<Point2d> points;
 };
 using Glyph = std::vector<Stroke>;

@@ -1,4 +1,5 @@
-// Labelled images, stored as bytes and converted to floats per batch: MNIST, CIFAR-10, or drawn.
+// Labelled images, stored as bytes and converted to floats per batch: from MNIST, from CIFAR-10, or
+// drawn.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +50,7 @@ class ImageDataset : public Dataset {
   // or the pad is negative.
   ImageDataset(Images images, int classes, const PixelStatistics& statistics,
                Augmentation augmentation = {});
-  // For grey images. The default mean and stddev are those of MNIST's training images.
+  // For grey images. The defaults are the mean and stddev of MNIST's training images.
   explicit ImageDataset(GreyImages images, int classes = 10, float mean = 0.1307F,
                         float stddev = 0.3081F);
 
@@ -81,13 +82,13 @@ class ImageDataset : public Dataset {
 //   byte 0-1  zero        byte 2  element type (0x08 = unsigned byte)        byte 3  dimensions d
 //   then d sizes as big-endian 32-bit numbers, then the elements, row-major
 //
-// A file that violates this format is refused with one line: the file, the fault and the remedy.
+// A file that violates this format is rejected with one line: the file, the fault and the remedy.
 struct IdxArray {
   std::vector<std::int64_t> sizes;
   std::vector<std::uint8_t> bytes;
 };
 
-// Other element types than unsigned bytes are refused.
+// Element types other than unsigned bytes are rejected.
 [[nodiscard]] IdxArray read_idx(const std::string& path);
 
 // Reads images (n, height, width) and labels (n), each below classes.
@@ -95,7 +96,7 @@ struct IdxArray {
                                          const std::string& labels_path, int classes = 10);
 
 // Reads a folder with MNIST's usual names: train-images-idx3-ubyte and train-labels-idx1-ubyte, or
-// t10k- instead of train-. A dot is accepted, too: train-images.idx3-ubyte.
+// t10k- instead of train-. The spelling with a dot, train-images.idx3-ubyte, is accepted, too.
 [[nodiscard]] GreyImages load_mnist(const std::string& folder, bool train);
 [[nodiscard]] bool has_mnist(const std::string& folder);  // training images, under either name
 
@@ -105,7 +106,7 @@ struct IdxArray {
 //
 // Reads data_batch_1.bin to data_batch_5.bin (train) or test_batch.bin, from this folder or its
 // subfolder cifar-10-batches-bin, as in the archive. Throws UsageError naming the file if it is
-// missing, does not hold a whole number of records, or has a label above 9.
+// missing, does not contain a whole number of records, or has a label above 9.
 [[nodiscard]] Images load_cifar10(const std::string& folder, bool train);
 // The folder with the files; empty if there is no data_batch_1.bin.
 [[nodiscard]] std::string find_cifar10(const std::string& folder);

@@ -6,7 +6,8 @@
 //   next()             ^ waits for task 4, although task 7 completed first
 //
 // A worker's exception is stored in the task's slot like a batch, and the corresponding next()
-// throws it; the epoch can continue. Ending an Epoch early stops workers after their current batch.
+// throws it; the epoch can continue. Destroying an Epoch early stops the workers after their
+// current batch.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ struct DataLoaderOptions {
   int workers = 1;         // threads; 0: next() fetches on the caller's thread
   int prefetch = 2;        // batches ready or in progress, per worker
   bool drop_last = false;  // drop a last batch that is not full
-  // The fetching thread also copies the batch into pinned memory, so that to(cuda) need not.
+  // The fetching thread also copies the batch into pinned memory, so that to(cuda) need not do so.
   bool pin_memory = false;
 };
 

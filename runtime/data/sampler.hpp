@@ -5,7 +5,7 @@
 //   rank 1          1     3     8     4          all ranks in one step are the next section of
 //   rank 2            7     9     6     1        the permutation
 //
-// The indices equal torch.utils.data.DistributedSampler's for the same arguments.
+// The indices are the same as torch.utils.data.DistributedSampler's for the same arguments.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace ringsmith {
 class Sampler {
  public:
   virtual ~Sampler() = default;
-  // The indices of one pass, in order. RandomSampler returns another order on each call.
+  // The indices of one pass, in order. RandomSampler returns a different order on each call.
   [[nodiscard]] virtual std::vector<std::int64_t> indices() = 0;
   [[nodiscard]] virtual std::int64_t size() const = 0;            // length of indices()
   [[nodiscard]] virtual std::int64_t epoch() const { return 0; }  // of indices(); 0 if not counted
@@ -35,7 +35,7 @@ class SequentialSampler : public Sampler {
 };
 
 // Each pass draws a 63-bit seed from g and permutes with a new generator of that seed, as
-// torch.utils.data.RandomSampler does. (Torch's DataLoader first draws another seed.)
+// torch.utils.data.RandomSampler does. (PyTorch's DataLoader first draws another seed.)
 class RandomSampler : public Sampler {
  public:
   explicit RandomSampler(std::int64_t dataset_size, Generator& g = default_generator());
@@ -76,12 +76,12 @@ class DistributedSampler : public Sampler {
 
   // The state after every rank has taken `taken` of its indices; the same on every rank.
   [[nodiscard]] SamplerState state(std::int64_t taken) const;
-  // Replaces set_epoch() for the rest of the state's epoch. The state may come from another number
-  // of ranks. Throws UsageError for an impossible state.
+  // Replaces set_epoch() for the rest of the state's epoch. The state may come from a run with a
+  // different number of ranks. Throws UsageError for an impossible state.
   void load_state(const SamplerState& state);
 
   [[nodiscard]] std::vector<std::int64_t> indices() override;
-  // Same on every rank, because of padding or truncation.
+  // The same on every rank, because of padding or truncation.
   [[nodiscard]] std::int64_t size() const override { return samples_; }
   [[nodiscard]] std::int64_t epoch() const override { return state_.epoch; }
   [[nodiscard]] const DistributedSamplerOptions& options() const { return options_; }
@@ -98,7 +98,7 @@ class DistributedSampler : public Sampler {
 
 // Distributes samples step by step among a varying number of ranks. A step consists of the next
 // ranks * batch positions of the epoch's permutation, distributed as DistributedSampler does. A
-// step that fails is distributed again, among the ranks that are present in the next try:
+// step that fails is distributed again, among the ranks that are present in the next attempt:
 //
 //   permutation   4 1 7 5 3 9 | 0 8 6 2 |      batch 2: a step of 3 ranks, then one of 2
 //   rank 0        4     5       0   6
@@ -115,8 +115,8 @@ class StepSampler {
   StepSampler(std::int64_t dataset_size, std::int64_t batch, std::uint64_t seed,
               std::int64_t most = 1);
 
-  // Indices of one of `ranks` ranks in the next step, batch after batch. Does not advance. Throws
-  // UsageError if the dataset is smaller than a batch for each rank.
+  // Returns the indices of one of `ranks` ranks in the next step, batch after batch. Does not
+  // advance to that step. Throws UsageError if the dataset is smaller than a batch for each rank.
   [[nodiscard]] std::vector<std::int64_t> indices(int rank, int ranks) const;
   // Batches per rank in the next step with `ranks` ranks: from 1 to `most`.
   [[nodiscard]] std::int64_t batches(int ranks) const;

@@ -52,7 +52,8 @@ std::size_t first_word(std::string_view text) {
       return static_cast<std::size_t>(
           std::find_if_not(text.begin() + static_cast<std::ptrdiff_t>(begin), text.end(), kind) -
           text.begin());
-  // A run of white space. If it is longer than 1 and text follows, its last character stays.
+  // A run of white space is a word. If it is longer than 1 and text follows, its last character is
+  // left to the next word.
   const auto spaces =
       static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_space) - text.begin());
   return spaces < text.size() && spaces > 1 ? spaces - 1 : spaces;

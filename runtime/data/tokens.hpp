@@ -20,7 +20,7 @@ using Token = std::uint16_t;  // as in the files; a vocabulary has at most 65,53
 
 // A file in tiktoken's format: each line has a token's bytes in base64, a space, and its number.
 // The numbers are 0 to n - 1 in the order of the merges, as in GPT-2's r50k_base.tiktoken. Number
-// n, which is not in the file, ends a text (GPT-2's <|endoftext|>, 50256).
+// n, which is not in the file, marks the end of a text (GPT-2's <|endoftext|>, 50256).
 class Vocabulary {
  public:
   // Throws UsageError naming the file, the fault and, if one line is at fault, its number.
@@ -30,11 +30,11 @@ class Vocabulary {
   [[nodiscard]] Token end_of_text() const { return static_cast<Token>(pieces_.size()); }
   // Splits the text into words as GPT-2 does (an optional space and letters, digits or symbols;
   // runs of white space; 's, 'll and similar), and merges each word separately. Bytes of 128 and
-  // above count as letters, so symbols and digits in non-ASCII text may get other tokens than
+  // above count as letters, so symbols and digits in non-ASCII text may get tokens that differ from
   // GPT-2's. Both decode to the same bytes.
   [[nodiscard]] std::vector<Token> encode(std::string_view text) const;
-  // Returns the bytes of these tokens; an end of text has none. Throws UsageError for a token
-  // outside [0, size()).
+  // Returns the bytes of these tokens; an end-of-text token has no bytes. Throws UsageError for a
+  // token outside [0, size()).
   [[nodiscard]] std::string decode(std::span<const std::int64_t> tokens) const;
 
  private:

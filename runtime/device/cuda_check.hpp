@@ -26,6 +26,6 @@ inline void check_cuda(cudaError_t code, const char* call, const char* file, int
 
 }  // namespace ringsmith::detail
 
-// A macro, to turn the call into text.
+// cuda_check is a macro, so that it can turn the call into text.
 #define cuda_check(...) \
   ::ringsmith::detail::check_cuda((__VA_ARGS__), #__VA_ARGS__, __FILE__, __LINE__)

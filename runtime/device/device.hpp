@@ -25,7 +25,7 @@ struct Device {
 // Parses "cpu", "cuda" (device 0) or "cuda:2". Throws a UsageError that lists the valid choices.
 [[nodiscard]] Device parse_device(std::string_view name);
 
-// Number of CUDA devices that this process sees, 0 without a driver.
+// Returns the number of CUDA devices that this process sees, 0 without a driver.
 [[nodiscard]] int device_count();
 // Throws UsageError unless the device exists.
 void require_device(Device device);
@@ -42,7 +42,7 @@ class DeviceGuard {
   int previous_ = -1;  // -1: nothing to restore
 };
 
-// The calling thread's current CUDA device.
+// Returns the calling thread's current CUDA device.
 [[nodiscard]] Device current_device();
 
 }  // namespace ringsmith

@@ -7,8 +7,8 @@ namespace ringsmith {
 
 namespace {
 
-// Not a std::shared_mutex, which may block a new reader while a writer waits: here the readers that
-// hold the gate wait for the new reader.
+// A std::shared_mutex would not do, because it may block a new reader while a writer waits: here
+// the readers that hold the gate wait for the new reader.
 struct Gate {
   std::mutex mutex;
   std::condition_variable changed;

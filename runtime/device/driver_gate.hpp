@@ -1,5 +1,5 @@
-// Keeps two things in a process from overlapping: driver calls that may wait for running kernels,
-// and launches of kernels that wait for each other.
+// Keeps two kinds of calls in a process from overlapping: driver calls that may wait for running
+// kernels, and launches of kernels that wait for each other.
 //
 // cudaMalloc, cudaFree and cudaHostAlloc may wait until the device is idle, and may block launches
 // while they wait. With several ranks in a process, this occasionally causes a deadlock:

@@ -84,7 +84,7 @@ void look() {
 
 namespace ringsmith {
 
-// Declared in stream.hpp. Defined here because it also throws the findings.
+// Declared in stream.hpp; defined here, because the function also throws the findings.
 void synchronize(Device device) {
   if (device.is_cpu()) return;
   Stream::current(device).synchronize();

@@ -37,7 +37,7 @@ using Say = std::function<std::string(std::uint64_t position, std::int64_t value
 // One check by the calling thread. Construct it before the check's kernels are launched.
 class Pending {
  public:
-  // Throws as look() does.
+  // Throws what look() throws.
   explicit Pending(Say say);
 
   // The kernels write their result here.

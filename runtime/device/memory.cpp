@@ -257,8 +257,8 @@ using AddressRange = CUresult (*)(CUdeviceptr*, std::size_t*, CUdeviceptr);
 #ifdef RINGSMITH_VGPU
 AddressRange address_range() { return cuMemGetAddressRange; }
 #else
-// Looked up at run time: a program linked with the driver's library could not even start without a
-// driver.
+// Looks the function up at run time, because a program linked with the driver's library could not
+// even start without a driver.
 AddressRange address_range() {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result{};

@@ -16,8 +16,8 @@ namespace ringsmith::profile {
 namespace {
 
 constexpr double kNsPerSecond = 1e9;
-constexpr std::size_t kMostPending = 1 << 12;  // kernels. With more, the host waits for them
-constexpr int kLooks = 5;                      // clock comparisons, of which the closest counts
+constexpr std::size_t kMostPending = 1 << 12;  // kernels; then the host waits for all of them
+constexpr int kLooks = 5;                      // clock comparisons, of which the closest is used
 
 struct PendingKernel {
   const char* name;  // name of its operation

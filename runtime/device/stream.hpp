@@ -34,7 +34,7 @@ class Stream {
   // stream is kept for a later caller, even if work is still queued on it.
   [[nodiscard]] static Stream create(Device device, Priority priority = Priority::normal);
   [[nodiscard]] static Stream compute(Device device);
-  // The calling thread's current stream on `device`, or on the current device.
+  // Both return the calling thread's current stream, on `device` or on the current device.
   [[nodiscard]] static Stream current(Device device);
   [[nodiscard]] static Stream current();
 

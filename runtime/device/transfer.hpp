@@ -1,8 +1,8 @@
 // Copies between the CPU and devices and between devices, and the pinned memory that these copies
 // use.
 //
-//   cpu -> cuda    the host copies into pinned memory, and the device's current stream from there.
-//                  The source may be overwritten immediately
+//   cpu -> cuda    the host copies into pinned memory, and the device's current stream copies from
+//                  there. The source may be overwritten immediately
 //   pinned -> cuda the stream copies directly from the source, which must not change until the
 //                  stream is done
 //   cuda -> cpu    also through pinned memory. Blocks the host until the bytes have arrived

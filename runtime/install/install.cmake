@@ -48,7 +48,8 @@ install(TARGETS ${PROGRAMS} RUNTIME DESTINATION bin)
 add_custom_target(installed DEPENDS ringsmith_archive ${PROGRAMS})
 
 # The libraries that the archive needs, by path, with their Debian packages. The installed configuration uses these
-# paths instead of searching again, because an fmt other than the one it was compiled with may have another ABI.
+# paths instead of searching again, because a version of fmt other than the one that it was compiled with may have a
+# different ABI.
 find_library(RINGSMITH_IBVERBS ibverbs REQUIRED)
 set(NEEDS "libssl-dev=$<TARGET_LINKER_FILE:OpenSSL::Crypto>" "libfmt-dev=$<TARGET_LINKER_FILE:fmt::fmt>"
     "libibverbs-dev=${RINGSMITH_IBVERBS}")

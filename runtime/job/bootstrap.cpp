@@ -37,8 +37,8 @@ std::shared_ptr<Bootstrap> make(const JobPlace& place, std::chrono::milliseconds
   }
 }
 
-// Raises the limit on open files. Throws if it stays too low for one file per other rank: the
-// transports would hit it on some ranks only, with many different errors.
+// Raises the limit on open files. Throws if the limit remains too low for one file per other rank:
+// the transports would exceed it on some ranks only, with many different errors.
 void allow_files(int world) {
   constexpr std::uint64_t kPlenty = 8, kOwn = 64;  // per other rank; for the process itself
   constexpr std::uint64_t kBare = 8;               // for the process, plus one per other rank

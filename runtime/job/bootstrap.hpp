@@ -1,5 +1,5 @@
-// The ways in which a job's ranks find each other: Open MPI, a folder, a TCP store. For ranks that
-// are threads see threads.hpp, for forked ranks forked.hpp.
+// The ways in which a job's ranks find each other: Open MPI, a folder, a TCP store. threads.hpp is
+// for ranks that are threads, forked.hpp for forked ranks.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@ class Exchange;
 class Secret;
 class StoreServer;
 
-// Joins the job within the timeout. `automatic` takes the kind from the environment (place.hpp).
-// Throws UsageError if the environment is incomplete, and as the constructors below do.
+// Joins the job within the timeout. `automatic` derives the kind from the environment (place.hpp).
+// Throws UsageError if the environment is incomplete, and the errors of the constructors below.
 [[nodiscard]] std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind,
                                                         std::chrono::milliseconds timeout);
 // Makes make_bootstrap(automatic) return `bootstrap`. For forked ranks (forked.hpp), whose
@@ -24,7 +24,7 @@ void assign_bootstrap(std::shared_ptr<Bootstrap> bootstrap);
 // Open MPI, used only for rank, size and the exchange of records.
 //
 // Unless the program has initialised MPI, this class does so and finalises MPI at exit. After an
-// error it does not finalise: MPI_Finalize would wait for peers that may never arrive.
+// error it does not finalise MPI: MPI_Finalize would wait for peers that may never arrive.
 class MpiBootstrap : public Bootstrap {
  public:
   explicit MpiBootstrap(std::chrono::milliseconds timeout);  // of each all_gather
@@ -40,8 +40,8 @@ class MpiBootstrap : public Bootstrap {
   int size_ = 1;
 };
 
-// Ranks meet in a folder on a shared file system or volume. There is no port, and no secret except
-// the folder's permissions.
+// Ranks meet in a folder on a shared file system or volume. They need no port and no secret; only
+// the folder's permissions protect the job.
 //
 //     FOLDER/rank-2          rank 2 is here: its world size and place
 //     FOLDER/record-2-0      its record in the first exchange
@@ -49,8 +49,8 @@ class MpiBootstrap : public Bootstrap {
 //     FOLDER/verdict         an error was found: all ranks fail with this message
 //
 // Files appear complete and are never replaced: each is written under another name, then linked. A
-// crashed job's folder is reported, not used. So is a folder that another user owns or may write
-// to, because that user could pose as a rank.
+// crashed job's folder is rejected with an error. So is a folder that another user owns or may
+// write to, because that user could pose as a rank.
 class FileBootstrap : public Bootstrap {
  public:
   // Creates a missing folder (mode 0700). Throws MismatchError if the rank is taken or world sizes
@@ -63,13 +63,13 @@ class FileBootstrap : public Bootstrap {
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return world_; }
-  // Throws TimeoutError naming the missing ranks, MismatchError if the ranks disagree.
+  // Throws TimeoutError naming the missing ranks, and MismatchError if the ranks disagree.
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override;
 
  private:
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ + "/" + name; }
   [[nodiscard]] std::string record_name(int rank, std::uint64_t round) const;
-  // False if the file exists.
+  // Returns false if the file already exists.
   [[nodiscard]] bool create(const std::string& name, const std::string& text) const;
   void look_at_members() const;
   [[noreturn]] void report_missing() const;

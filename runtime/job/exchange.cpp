@@ -152,13 +152,13 @@ std::vector<std::string> Exchange::all_gather(const std::string& record) {
   leave_will();
   if (store_->add(read, 1) != me_.size) return records;
   forget(round_ - 2);
-  // Must be the last write: the store may end as soon as the key exists.
+  // This must be the last write: the store may be destroyed as soon as the key exists.
   store_->set(over, "");
   return records;
 }
 
-// Removes the keys of a round, which no member reads once all have read the next round. Otherwise a
-// job that creates groups for days would fill the store.
+// Removes the keys of a round, which no member needs once all members have read the next round's
+// result. Otherwise a job that creates groups for days would fill the store.
 void Exchange::forget(int round) {
   if (round < 0) return;
   const int ago = round - round_;
@@ -306,7 +306,7 @@ std::optional<LostMember> StoreBootstrap::lost_rank() {
   try {
     return exchange_->lost_member();
   } catch (const CommError&) {
-    return {};  // the store has ended; the peers' own connections say more
+    return {};  // the store is gone; the peers' own connections report failures
   }
 }
 

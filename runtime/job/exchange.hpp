@@ -1,9 +1,9 @@
 // An all-gather of small records through a store. The members of a job (its ranks, or the launchers
 // of its nodes) use it to find each other. If a member never arrives, all others get a clear error.
 //
-// Member r writes its record to ".../from/r" and counts itself in ".../arrived". The last to arrive
-// packs the records into a few values and writes ".../result", the key for which all members wait.
-// The first member that finds a fault writes the verdict to that key, so all members fail
+// Member r writes its record to ".../from/r" and increments the counter ".../arrived". The last to
+// arrive packs the records into a few values and writes ".../result", the key for which all members
+// wait. The first member that finds a fault writes the verdict to that key, so all members fail
 // immediately, with the same message:
 //
 //     a member is missing      the first member whose deadline passes names the missing members, or
@@ -54,9 +54,10 @@ class Exchange {
   // if a member's constructor threw it.
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record);
   // Waits until all members have read the result of the last all_gather, for at most the timeout,
-  // or 2 s once a member is lost. Must be called before the store ends.
+  // or 2 s once a member is lost. Must be called before the store's server stops.
   void await_readers();
-  // Returns the member whose loss will make the next all_gather fail. Waits only for the store.
+  // Returns the member whose loss will make the next all_gather fail. Does not wait for other
+  // members, only for the store's answer.
   [[nodiscard]] std::optional<LostMember> lost_member();
 
  private:

@@ -95,7 +95,7 @@ FileBootstrap::~FileBootstrap() {
     for (const auto& entry : fs::directory_iterator(folder_, error))
       if (is_ours(entry.path().filename())) fs::remove(entry.path(), error);
     fs::remove(folder_, error);
-  } catch (const std::exception&) {  // the next job is told to remove the folder
+  } catch (const std::exception&) {  // the next job reports that the folder must be removed
   }
 }
 

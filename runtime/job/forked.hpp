@@ -1,11 +1,11 @@
-// Ranks that one process forks meet in shared memory that it mapped before the forks.
+// Ranks that one process forks meet in shared memory that the process mapped before forking.
 //
 //     parent:  ForkedMeeting meeting(3);   fork     fork     fork
 //                     |                     |        |        |
 //        [ records of rank 0 | of rank 1 | of rank 2 ]   join(0), join(1), join(2)
 //
 // This needs no port, folder or secret, because no other process can access the memory. If a rank
-// dies, the parent ends the others (launch/spawn.hpp).
+// dies, the parent terminates the others (launch/spawn.hpp).
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ namespace ringsmith::comm {
 
 class ForkedMeeting {
  public:
-  explicit ForkedMeeting(int ranks);  // in the parent. Throws Error if there is no memory
+  explicit ForkedMeeting(int ranks);  // in the parent; throws Error if memory is exhausted
   ~ForkedMeeting();
   ForkedMeeting(const ForkedMeeting&) = delete;
   ForkedMeeting& operator=(const ForkedMeeting&) = delete;

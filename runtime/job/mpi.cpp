@@ -1,10 +1,10 @@
-// Open MPI, loaded only if the ranks meet through it (place.hpp). This file is neither compiled nor
-// linked against it, so programs do not depend on libmpi, libhwloc and libevent for eight calls
-// that other launchers do not need.
+// Loads Open MPI only if the ranks meet through it (place.hpp). This file is neither compiled nor
+// linked against Open MPI, so programs do not depend on libmpi, libhwloc and libevent for eight
+// calls that other launchers do not need.
 //
 // The declarations here follow Open MPI's own ABI, in which handles are addresses of objects that
 // the library exports. The ABI is the same in all releases whose library is libmpi.so.40. MPICH and
-// its derivatives export no such objects and are refused.
+// its derivatives export no such objects and are rejected.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>

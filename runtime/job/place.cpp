@@ -135,7 +135,7 @@ BootstrapKind kind_shown_by(const Environment& environment) {
   // sbatch and salloc also set most of Slurm's variables, for scripts that srun has not started.
   if (any({"SLURM_STEP_ID"})) return any({"PMIX_RANK"}) ? BootstrapKind::mpi : BootstrapKind::slurm;
   if (any({"MASTER_ADDR", "MASTER_PORT"}))
-    return BootstrapKind::env;  // reports the missing variables
+    return BootstrapKind::env;  // find_place() reports the missing variables
   return BootstrapKind::self;
 }
 

@@ -122,7 +122,8 @@ std::int64_t sample_token(const std::vector<float>& logits, double temperature, 
   require(!logits.empty(), "sample_token: no logits");
   for (const float logit : logits)
     if (std::isnan(logit)) throw Error("generate: the model's output is NaN");
-  // Most likely first. Stable, so that a seed always gives the same text.
+  // Sorts the most likely tokens first. The sort is stable, so that a seed always gives the same
+  // text.
   std::vector<std::int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), std::int64_t{0});
   const auto logit = [&](std::int64_t i) { return logits[static_cast<std::size_t>(i)]; };

@@ -99,7 +99,7 @@ struct GenerateOptions {
 [[nodiscard]] std::vector<std::int64_t> generate(Module& model, std::vector<std::int64_t> prompt,
                                                  const GenerateOptions& options, Generator& g);
 
-// Draws one token: an index into logits.
+// Draws one token and returns it as an index into logits.
 [[nodiscard]] std::int64_t sample_token(const std::vector<float>& logits, double temperature,
                                         int top_k, Generator& g);
 

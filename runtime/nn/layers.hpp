@@ -1,4 +1,4 @@
-// Layers of models. Shapes are those of runtime/autograd/functions.hpp. Initial values match
+// Layers of models. runtime/autograd/functions.hpp describes the shapes. Initial values match
 // PyTorch's, so a model starts with the same weights after the same manual_seed.
 #pragma once
 
@@ -57,8 +57,8 @@ class GELU : public Module {
 };
 
 // In training each element becomes 0 with probability p and is otherwise divided by 1 - p. Masks
-// come from the default generator or the device's. Seed the generators differently on each rank, or
-// all ranks drop the same elements.
+// come from the default generator or from the device's generator. Seed the generators differently
+// on each rank, or all ranks drop the same elements.
 class Dropout : public Module {
  public:
   explicit Dropout(double p = 0.5);  // UsageError unless p is in [0, 1)

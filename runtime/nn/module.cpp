@@ -98,7 +98,7 @@ StateDict Module::state_dict() const {
 
 void Module::load_state_dict(const StateDict& state) {
   const StateDict mine = state_dict();
-  constexpr int kNamed = 3;  // faults that are named: a wrong model has hundreds
+  constexpr int kNamed = 3;  // faults named in the message; a wrong model has hundreds
   int found = 0;
   std::string faults;
   const auto fault = [&](const std::string& what) {

@@ -52,8 +52,8 @@ class Module {
   // Moves parameters, buffers and gradients in place: existing handles and optimizers stay valid.
   // An optimizer's state does not move, so move the model first, or load the state again.
   void to(Device device);
-  // Device of the parameters, or the CPU if there are none. UsageError if they are on several
-  // devices.
+  // Device of the parameters, or the CPU if there are none. Throws UsageError if they are on
+  // several devices.
   [[nodiscard]] Device device() const;
 
   // Replaces the i-th tensor of parameters() with parameters[i] wherever it is shared, and buffers
@@ -71,8 +71,8 @@ class Module {
  protected:
   // `slot` must be a member of this object. A parameter requires a gradient. A buffer does not, but
   // is saved and broadcast. Throws UsageError, without registering anything, if the name or the
-  // member is taken, the name has an empty part ("", "a..b"), or two tensors could get one name
-  // ("a" and "a.b").
+  // member is already registered, the name has an empty part ("", "a..b"), or two tensors could get
+  // the same name ("a" and "a.b").
   void register_parameter(std::string name, Tensor& slot, Tensor value);
   void register_buffer(std::string name, Tensor& slot, Tensor value);
   void register_module(std::string name, Module& child);
@@ -99,8 +99,8 @@ class Module {
 // Number of elements of all parameters; shared ones count once.
 [[nodiscard]] std::int64_t parameter_count(const Module& module);
 
-// Puts a module and its descendants into evaluation mode. Restores each one's mode at the end of
-// the scope.
+// Puts a module and its descendants into evaluation mode. Restores the mode of each module at the
+// end of the scope.
 class EvalGuard {
  public:
   explicit EvalGuard(Module& module) {

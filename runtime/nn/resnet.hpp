@@ -10,7 +10,7 @@
 //                +--> identity, or conv 1x1 bn ----+                 the channels
 //
 // A block only has to learn the difference between its output and its input, and the gradient flows
-// back undiminished through the identity. ResNet-50's blocks have the stride in the 3x3 kernel, as
+// back undiminished through the identity. ResNet-50's blocks apply the stride in the 3x3 kernel, as
 // in torchvision. He, Zhang, Ren and Sun, "Deep residual learning for image recognition", 2015.
 #pragma once
 

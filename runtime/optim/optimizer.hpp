@@ -19,7 +19,8 @@
 
 namespace ringsmith {
 
-// An optimizer's options by PyTorch's names: {"lr", {0.1}}, {"betas", {0.9, 0.999}}. Flags: 0, 1.
+// An optimizer's options, keyed by PyTorch's names: {"lr", {0.1}}, {"betas", {0.9, 0.999}}. Flags
+// are 0 or 1.
 using Hyperparameters = std::map<std::string, std::vector<double>>;
 
 class Optimizer {
@@ -30,7 +31,7 @@ class Optimizer {
 
   void step();  // updates every parameter that has a gradient, in place
   // Call it instead of step() if the gradients are unusable, e.g. infinite or NaN (GradScaler).
-  // Changes no parameter or state, but notifies code that keeps data of these gradients
+  // Changes neither parameters nor state, but notifies code that keeps data about these gradients
   // (HookTurn::skipped), such as DistributedDataParallel's hooks.
   void skip() const;
 
@@ -45,7 +46,7 @@ class Optimizer {
   // The gradients that step() would use, by reference.
   [[nodiscard]] virtual std::vector<Tensor> gradients() const;
   // True if any rank passes true. Collective in optimizers whose gradients() differ between ranks.
-  // In others every rank passes the same value, which is returned.
+  // In other optimizers every rank passes the same value, which is returned.
   [[nodiscard]] virtual bool any_rank(bool mine) const { return mine; }
 
   // Names of the state tensors that this optimizer may keep per parameter: "exp_avg", ...
@@ -73,8 +74,8 @@ class Optimizer {
   // or if a tensor is undefined, not a leaf, not contiguous, or neither f32 nor f64.
   Optimizer(std::vector<Tensor> params, double lr, std::vector<std::string> names, bool counts);
 
-  // All hyperparameters except lr. set_hyperparameters() gets the same names and numbers of values.
-  // It throws UsageError if a value is out of range.
+  // All hyperparameters except lr. set_hyperparameters() is called with the same names and the same
+  // number of values per name. It throws UsageError if a value is out of range.
   [[nodiscard]] virtual Hyperparameters hyperparameters() const = 0;
   virtual void set_hyperparameters(const Hyperparameters& values) = 0;
 
@@ -88,7 +89,8 @@ class Optimizer {
   // Updates all parameters that have a gradient, in order.
   virtual void update(const std::vector<Update>& all) = 0;
 
-  // State tensor `name` (an index into names) of parameter i, zeros on first use.
+  // Returns state tensor `name` (an index into names) of parameter i, which is created with zeros
+  // on first use.
   Tensor& state(std::size_t name, std::size_t i);
   [[nodiscard]] bool has_state(std::size_t name, std::size_t i) const;
 

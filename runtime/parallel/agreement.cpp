@@ -11,10 +11,10 @@ namespace ringsmith {
 namespace {
 
 constexpr std::size_t kBits = 64;
-constexpr std::size_t kListed = 8;  // parameters named in a message; the rest are counted
+constexpr std::size_t kListed = 8;  // parameters named in a message; the others are only counted
 constexpr std::uint64_t kFault = std::uint64_t{1} << 63;  // flag in the step's word
 
-// The distinct texts, each with its ranks, ordered by the lowest rank.
+// The distinct texts, each with the ranks that have it, ordered by the lowest rank.
 using Variants = std::vector<std::pair<std::string, std::vector<int>>>;
 Variants variants_of(const std::vector<std::string>& texts) {
   Variants variants;
@@ -43,7 +43,7 @@ std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::stri
   return texts;
 }
 
-// Collective. Returns every rank's text, or nothing if all are equal.
+// Collective. Returns every rank's text, or an empty vector if all are equal.
 std::vector<std::string> gather_unequal(comm::ProcessGroup& group, const std::string& mine) {
   const auto world = static_cast<std::size_t>(group.size());
   const std::array<std::int64_t, 2> summary{static_cast<std::int64_t>(mine.size()),
@@ -108,7 +108,7 @@ void UsageMap::clear() { std::ranges::fill(mine_, 0); }
 
 void UsageMap::exchange(std::uint64_t step, const std::string& fault) {
   mine_[0] = step | (fault.empty() ? 0 : kFault);
-  // Collectives have no u64. i64 does as well, because the words are only copied.
+  // Collectives do not support u64. i64 works equally well, because the words are only copied.
   const auto as_i64 = [](std::span<std::uint64_t> s) {
     return comm::Buffer(reinterpret_cast<std::byte*>(s.data()), Elements(s.size()), DType::i64);
   };

@@ -2,9 +2,9 @@
 // ranks had which gradient, in each backward.
 //
 // ---- settings ----
-// A rank with another learning rate causes no error: its replica drifts away while all losses keep
-// falling. A rank with other data goes unnoticed, too. Programs should therefore compare their
-// settings first:
+// A rank with a different learning rate causes no error: its replica drifts away while all losses
+// keep falling. Different training data goes unnoticed, too. Programs should therefore compare
+// their settings first:
 //
 //     require_agreement(*group, {{"--lr", fmt::format("{}", lr)},
 //                                {"the training data", sha256(std::as_bytes(std::span(data)))}});
@@ -27,8 +27,8 @@
 //   rank 1      1  1  0  0
 //
 // Each rank also sends its number of forward passes, because a rank that skipped a backward pass
-// would otherwise average gradients of different steps. It also sends whether its backward pass had
-// a fault. If any rank had a fault, all ranks exchange descriptions of their faults.
+// would otherwise average gradients of different steps. It also reports whether its backward pass
+// had a fault. If any rank had a fault, all ranks exchange descriptions of their faults.
 #pragma once
 
 #include <cstdint>
@@ -69,14 +69,15 @@ class UsageMap {
   [[nodiscard]] std::uint64_t* record(int rank) const { return all_.data() + rank * words_; }
 
   std::size_t parameters_;
-  std::ptrdiff_t words_;  // words per record: the step, then the bits
+  std::ptrdiff_t words_;  // words per record: the step, followed by the bits
   std::shared_ptr<comm::ProcessGroup> group_;
   std::shared_ptr<comm::CommMemory> mine_memory_, all_memory_;
   std::span<std::uint64_t> mine_, all_;
 };
 
-// Collective. Throws UsageError on every rank, with the message at the top of this file, unless all
-// ranks pass equal settings. Leave out settings that may differ, such as devices and folders.
+// Collective. Throws UsageError on every rank, with a message like the example at the top of this
+// file, unless all ranks pass equal settings. Leave out settings that may differ, such as devices
+// and folders.
 void require_agreement(comm::ProcessGroup& group, const comm::Settings& mine);
 // Returns {"parameter 'fc.weight'", "f32[4, 5]"}, ..., followed by the buffers.
 [[nodiscard]] comm::Settings settings_of(const Module& model);
@@ -93,7 +94,7 @@ void require_agreement(comm::ProcessGroup& group, const comm::Settings& mine);
 // f32[4, 6] on rank 2; ...".
 void verify_same_model(comm::ProcessGroup& group, const std::vector<std::string>& lines);
 
-// Returns a collective for GradScalerOptions::any_rank.
+// Returns a collective function for GradScalerOptions::any_rank.
 [[nodiscard]] std::function<bool(bool)> any_rank(std::shared_ptr<comm::ProcessGroup> group);
 
 }  // namespace ringsmith

@@ -1,4 +1,4 @@
-// Broadcasts many tensors from one rank to all in few messages.
+// Broadcasts many tensors from one rank to all ranks in a few messages.
 //
 // Models have hundreds of small tensors, and each collective has a latency. Consecutive tensors are
 // therefore packed into a staging buffer of communication memory and broadcast as bytes.

@@ -1,5 +1,5 @@
-// Buckets: which gradients are reduced together, and their positions. gradient_buckets.hpp has the
-// memory.
+// Buckets: which gradients are reduced together, and their positions. gradient_buckets.hpp manages
+// their memory.
 //
 // One all-reduce per parameter pays the latency of a collective for every bias; one all-reduce for
 // the whole model cannot start before backward has ended. Buckets are the compromise: parameters
@@ -10,9 +10,9 @@
 //                                          overshoot, and a tensor is never split
 //
 // A bucket holds one dtype, so there is one open bucket per dtype. Each dtype advances through its
-// own copy of the list of limits and stays at the last: {1 MiB, 25 MiB} makes the first bucket
-// small, so that its all-reduce starts early. The rule is PyTorch's. The bits of sums depend on the
-// rule, because a bucket's length determines the chunks of the ring. Li et al., "PyTorch
+// own copy of the list of limits and stays at the last limit: {1 MiB, 25 MiB} makes the first
+// bucket small, so that its all-reduce starts early. The rule is PyTorch's. The bits of sums depend
+// on the rule, because a bucket's length determines the chunks of the ring. Li et al., "PyTorch
 // Distributed", VLDB 2020, section 3.2.3.
 #pragma once
 
@@ -87,10 +87,10 @@ struct BucketPlan {
   [[nodiscard]] Bytes end() const;  // end of the last bucket, including padding
 };
 
-// The plan before the first backward. Normally one bucket per dtype, in parameter order, because a
-// plan in ready order replaces it soon. With find_unused there is no rebuild: capped buckets are
-// filled in parameter order, and the order of the buckets is reversed, because the last layers'
-// gradients arrive first.
+// The plan before the first backward. Normally it has one bucket per dtype, in parameter order,
+// because a plan in ready order soon replaces it. With find_unused there is no rebuild: capped
+// buckets are filled in parameter order, and the order of the buckets is reversed, because the last
+// layers' gradients arrive first.
 [[nodiscard]] BucketPlan initial_plan(std::span<const BucketItem> parameters,
                                       const BucketCaps& caps, bool find_unused);
 
@@ -98,7 +98,8 @@ struct BucketPlan {
 [[nodiscard]] BucketPlan rebuilt_plan(std::span<const BucketItem> parameters,
                                       const BucketCaps& caps, std::span<const int> ready_order);
 
-// Enough for every plan: the bytes of all parameters plus one cache line per parameter.
+// Returns a size that is enough for every plan: the bytes of all parameters plus one cache line per
+// parameter.
 [[nodiscard]] Bytes arena_size(std::span<const BucketItem> parameters);
 
 }  // namespace ringsmith

@@ -34,12 +34,13 @@ class BucketRebuild {
 
   [[nodiscard]] const std::vector<int>& last_order() const { return last_order_; }
   // The parameter order of the rebuilt buckets or, before the rebuild, this rank's ready order.
-  // Empty if not known yet.
+  // Empty if the order is not known yet.
   [[nodiscard]] std::vector<int> order() const;
   [[nodiscard]] bool done() const { return !rebuilt_order_.empty(); }
 
   void run_if_due(GradientBuckets& buckets);  // collective
-  // The order must be the same on every rank. UsageError unless it names every parameter once.
+  // The order must be the same on every rank. Throws UsageError unless it names every parameter
+  // once.
   void run(GradientBuckets& buckets, std::vector<int> order);
 
  private:

@@ -29,7 +29,7 @@
 namespace ringsmith {
 
 struct GradBucket {
-  int index = 0;                  // refers to other gradients after the buckets are rebuilt
+  int index = 0;                  // after a rebuild, the same index refers to other gradients
   bool is_last = false;           // in this backward
   Tensor buffer;                  // all gradients, concatenated; communication memory
   std::vector<Tensor> gradients;  // views of `buffer` with the parameters' shapes
@@ -63,7 +63,7 @@ struct CommHook {
   // Called if the optimizer step for the last backward is skipped (Optimizer::skip, e.g. by
   // GradScaler). The hook must restore its state from before that backward, or infinities and NaNs
   // would remain in it. Called at most once per backward, on every rank, before the next backward.
-  // Empty for a hook without state.
+  // Null for a hook without state.
   std::function<void()> skipped = nullptr;
 };
 
@@ -80,7 +80,8 @@ struct CommHook {
 // bits and overflows at 65520; bf16 has 8 significant bits and the range of f32.
 [[nodiscard]] CommHook fp16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
 [[nodiscard]] CommHook bf16_compress_hook(std::shared_ptr<comm::ProcessGroup> group);
-// No communication: each rank keeps its own gradients. For measuring the cost of communication.
+// No communication: each rank keeps its own gradients. Meant for measuring the cost of
+// communication.
 [[nodiscard]] CommHook noop_hook();
 // PowerSGD: beyond/power_sgd.hpp.
 
@@ -89,7 +90,7 @@ struct CommHook {
 [[nodiscard]] Future all_reduce(const std::shared_ptr<comm::ProcessGroup>& group,
                                 const Tensor& data, comm::ReduceOp op);
 
-// Numbered send buffers, in memory from which the group sends without a copy, if it can reach the
+// Numbered send buffers, in memory from which the group sends without a copy, if it can access the
 // device.
 class TravelTensors {
  public:

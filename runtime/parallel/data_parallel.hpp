@@ -12,12 +12,12 @@
 //             add the gradients        <-------   gradients, in replica order
 //             optimizer step
 //
-// All of this passes through the root's links and overlaps with no computation: parameters and
-// gradients alone are 2 (N - 1) times the parameters' bytes per step.
+// All of this traffic passes through the root's links, and none of it overlaps with computation:
+// parameters and gradients alone are 2 (N - 1) times the parameters' bytes per step.
 //
 // The replicas' gradients are added, not averaged, because the loss is one mean over the gathered
-// batch. The result therefore equals a single device's, up to the order of the sums. That order is
-// fixed, so two runs give the same bits.
+// batch. The result therefore equals the result of a single device, up to the order of the sums.
+// That order is fixed, so two runs give the same bits.
 //
 //   GPT model(options);
 //   model.to(Device::cuda(0));
@@ -25,8 +25,8 @@
 //   cross_entropy(dp.forward(x), y).backward();
 //
 // As in PyTorch, values that a forward writes to its module (running statistics) persist on replica
-// 0 only. On the CPU, all replicas' dropout draws from one generator, which is not thread-safe: use
-// simulate_gil there.
+// 0 only. On the CPU, the dropout layers of all replicas draw from one generator, which is not
+// thread-safe: use simulate_gil there.
 #pragma once
 
 #include <functional>
@@ -40,9 +40,9 @@
 namespace ringsmith {
 
 // The bytes that DataParallel sends over the link between the root and one other device. Per
-// training step on N devices, with P bytes of parameters, the root's links carry (N - 1) P out and
-// as much back, in addition to buffers, inputs, outputs and their gradients. A rank of a ring
-// all-reduce sends only 2 P (N - 1) / N.
+// training step on N devices, with P bytes of parameters, the root's links carry (N - 1) P bytes
+// out and as many back, in addition to buffers, inputs, outputs and their gradients. A rank of a
+// ring all-reduce sends only 2 P (N - 1) / N.
 struct LinkTraffic {
   // from the root
   Bytes parameters;

@@ -9,7 +9,7 @@
 //
 // The replicas start equal and apply equal updates, so they stay equal bit for bit. If every rank's
 // loss is a mean over the same number of samples, they match one process that trains on the whole
-// batch. reducer.hpp: how gradients are exchanged.
+// batch. reducer.hpp explains how gradients are exchanged.
 //
 // Accumulation needs no communication until the last pass:
 //
@@ -45,8 +45,8 @@ namespace ringsmith {
 // while backward continues, on the communication thread or the group's stream. off: when backward
 // has ended, on the calling thread. Buckets, order and bits are the same. automatic: on if the
 // group is on a GPU or a core is free for the communication thread, which must not share a core
-// with backward. alternate: off and on in turn, starting with off, so that one run measures the
-// benefit under the same disturbances.
+// with backward. alternate: off and on by turns, starting with off, so that one run measures both
+// under the same system noise.
 enum class Overlap : std::uint8_t { automatic, on, off, alternate };
 // Parses "auto", "on", "off" or "alternate"; throws UsageError for other names.
 Overlap parse_overlap(std::string_view name);
@@ -58,7 +58,7 @@ struct DdpOptions {
   bool static_graph = false;            // see ReducerOptions
   // At the start of each synchronising forward with grad mode on, rank 0's buffers (running
   // statistics) replace the other ranks'. A forward under NoGradGuard never communicates, nor does
-  // one under no_sync outside join(), so a rank may evaluate alone.
+  // a forward under no_sync outside join(), so a single rank may evaluate the model.
   bool broadcast_buffers = true;
   // Verifies that the ranks hold the same model, and broadcasts rank 0's state. If false, the
   // caller must ensure that model and state are the same on all ranks.
@@ -67,7 +67,8 @@ struct DdpOptions {
   comm::ReduceOp op = comm::ReduceOp::avg;        // or sum, if the loss is a sum over samples
   std::optional<comm::Algorithm> algorithm = {};  // of the group's later collectives
   // Names of parameters and buffers that differ per rank: they are neither broadcast nor reduced.
-  // The names must be the same on every rank; sizes may differ. UsageError for an unknown name.
+  // The names must be the same on every rank; sizes may differ. Throws UsageError for an unknown
+  // name.
   std::vector<std::string> ignored = {};
 };
 
@@ -147,8 +148,8 @@ class DistributedDataParallel {
                                              const GradBucket& b) { return hook(state, b); }});
   }
 
-  // Collective. Rank 0's buffers, or in join() those of Join::authority(), replace the other
-  // ranks'.
+  // Collective. The buffers of rank 0, or in join() of Join::authority(), replace the other ranks'
+  // buffers.
   void synchronise_buffers();
 
   // For checkpoints: the order of gradients in the buckets, as parameter indices

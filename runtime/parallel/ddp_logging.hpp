@@ -1,5 +1,5 @@
-// Statistics of DistributedDataParallel, for diagnosis and tests. Most names are those of PyTorch's
-// _get_ddp_logging_data(). Sizes are in bytes, times in nanoseconds.
+// Statistics of DistributedDataParallel, for diagnosis and tests. Most names are taken from
+// PyTorch's _get_ddp_logging_data(). Sizes are in bytes, times in nanoseconds.
 //
 //   of the model     num_parameter_tensors total_parameter_size_bytes dtypes
 //   of the options   bucket_cap_bytes first_bucket_bytes broadcast_buffers find_unused_parameters

@@ -1,7 +1,7 @@
 // Detects replicas that have drifted apart. Data-parallel training is correct only while all ranks
-// hold the same parameters, bit for bit. If a rank skips a step, draws other initial values after
-// wrapping, or updates with other hyperparameters, its replica drifts away while the losses keep
-// falling.
+// hold the same parameters, bit for bit. If a rank skips a step, draws new initial values after the
+// model was wrapped, or updates with other hyperparameters, its replica drifts away while the
+// losses keep falling.
 //
 //   each rank   computes a 64-bit digest of all its parameters  one pass over them
 //   all ranks   all_gather the digests, 8 bytes per rank        equal: done

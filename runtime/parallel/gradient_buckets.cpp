@@ -102,7 +102,7 @@ GradientBuckets::~GradientBuckets() {
     if (p.requires_grad()) set_grad_target(p, {});
 }
 
-// Gradients move through copies, because old and new slots share one arena.
+// Moves gradients through copies, because old and new slots share one arena.
 void GradientBuckets::install(BucketPlan plan) {
   std::vector<Tensor> held(parameters_.size());
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
@@ -160,8 +160,8 @@ void GradientBuckets::reduce(std::size_t bucket) {
   memory_.all_reduce(b.start, b.count, b.dtype, prepare(bucket));
 }
 
-// For an average with another divisor than the group's size, scales this rank's contribution and
-// returns sum.
+// If the average is to be divided by a number other than the group's size, scales this rank's
+// contribution and returns sum.
 comm::ReduceOp GradientBuckets::prepare(std::size_t bucket) const {
   if (op_ != comm::ReduceOp::avg || divisor_ == group_->size()) return op_;
   raw::scalar_into(raw::Scalar::mul, buffer(bucket), 1.0 / divisor_, "average");

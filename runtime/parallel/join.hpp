@@ -5,15 +5,15 @@
 //   rank 2   f b   f b   f b   . .  |              states, buffers, zeros for each bucket
 //                                   rank 0, the last to run out, broadcasts its model
 //
-// Every forward with grad mode on begins with an exchange: each rank tells whether it still has
+// Every forward with grad mode on begins with an exchange: each rank announces whether it still has
 // inputs and whether its backward will reduce. A rank without inputs joins its peers' collectives
 // until all have run out. At the end, the highest of the ranks that ran out last broadcasts its
 // parameters and buffers. Other collectives in the loop, such as SyncBatchNorm or metrics, are not
 // shadowed; use throw_on_early_termination with them.
 //
-// Like PyTorch's DistributedDataParallel.join(), with three differences: one exchange per forward,
-// not three; a rank that has run out drops its gradients; a forward under NoGradGuard exchanges
-// nothing.
+// It works like PyTorch's DistributedDataParallel.join(), with three differences: one exchange per
+// forward, not three; a rank that has run out drops its gradients; a forward under NoGradGuard
+// exchanges nothing.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ struct JoinOptions {
   // True: gradients are divided by the total number of ranks, so each input has the same weight,
   // and steps get smaller as ranks run out. False: by the number of ranks that still have inputs.
   bool divide_by_initial_world_size = true;
-  // If some ranks have run out and others have not, all throw InputsExhausted with one message.
+  // If some ranks have run out and others have not, all ranks throw InputsExhausted with the same
+  // message.
   bool throw_on_early_termination = false;
 };
 
@@ -53,8 +54,8 @@ class Join {
   [[nodiscard]] int active() const;   // ranks with inputs
   [[nodiscard]] int divisor() const;  // for the gradients
   [[nodiscard]] bool reduces() const { return reduces_; }
-  // The highest rank that had inputs in the last exchange in which any rank had some; before that,
-  // the last rank. Its buffers and, at the end, its model replace the others'.
+  // The highest rank that had inputs in the last exchange in which any rank had some; before the
+  // first such exchange, the last rank. Its buffers and, at the end, its model replace the others'.
   [[nodiscard]] int authority() const { return authority_; }
 
  private:

@@ -31,12 +31,13 @@ class MissingGradients {
  public:
   MissingGradients(GradientBuckets& buckets, bool find_unused, bool static_graph);
 
-  // outputs: of a forward before the backward. first: true for the first since the last backward.
+  // outputs: the outputs of a forward. first: true for the first forward since the last backward.
   void after_forward(const std::vector<Tensor>& outputs, bool first);
 
   // A gradient has arrived, in this backward or in an earlier one without synchronisation.
   void mark(int parameter) { usage_.mark(parameter); }
-  // For a rank without inputs: if missing gradients are an error, none is reported for this rank.
+  // For a rank without inputs: prevents this rank's missing gradients from being reported as an
+  // error.
   void pretend_all_used();
   [[nodiscard]] bool used(int parameter) const;  // on this rank, at the last exchange
 
@@ -58,7 +59,7 @@ class MissingGradients {
   [[nodiscard]] std::string& fault() { return fault_; }
 
   // ---- after the last bucket ----
-  // Collective; throws as UsageMap::exchange() does.
+  // Collective; throws the same errors as UsageMap::exchange().
   void exchange(std::uint64_t forwards) { usage_.exchange(forwards, fault_); }
   // Sets .grad where gradients were missing, or throws UsageError if none may be missing.
   void settle(std::uint64_t backward);

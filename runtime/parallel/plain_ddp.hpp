@@ -16,8 +16,8 @@
 // broadcasts its own (broadcast_coalesced.hpp). Equal averages and equal updates keep them equal.
 //
 // The training programs run it with --ddp plain. DistributedDataParallel (ddp.hpp) computes the
-// same averages, but starts while backward still runs and reduces many gradients together. It also
-// reports missing gradients, and ranks that are at different steps; here both go unnoticed. On two
+// same averages, but starts while backward still runs, and reduces many gradients together. It also
+// reports missing gradients and ranks that are at different steps; here, both go unnoticed. On two
 // ranks, the bits are equal. On more ranks they are equal if sums are exact, or if the algorithm
 // (such as tree) adds all elements in one order.
 #pragma once

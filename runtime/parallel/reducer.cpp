@@ -17,7 +17,7 @@ ReducerOptions consistent(ReducerOptions options) {
   return options;
 }
 
-// A static graph handles all parameters of the first backward at its end, in no useful order.
+// With a static graph, the first backward handles all parameters at its end, in no useful order.
 int passes_before_rebuild(const ReducerOptions& options) {
   if (options.find_unused_parameters) return 0;
   return options.static_graph ? 2 : 1;
@@ -48,8 +48,8 @@ Reducer::Reducer(std::vector<std::string> names, std::vector<Tensor> parameters,
 Reducer::~Reducer() {
   // Peers may still be reducing from the buckets.
   for (const comm::WorkPtr& work : works_) try {
-      if (buckets_.memory().overlaps()) work->wait();  // otherwise nothing was started
-    } catch (const Error&) {  // reported elsewhere; here only the work's end matters
+      if (buckets_.memory().overlaps()) work->wait();  // otherwise no work was started
+    } catch (const Error&) {  // reported elsewhere; here it only matters that the work has ended
       continue;
     }
   for (std::size_t p = 0; p < ready_.size(); ++p)

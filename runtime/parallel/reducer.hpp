@@ -22,16 +22,17 @@
 //   reducer_statistics.hpp   the times of the picture above
 //   comm_hooks.hpp           functions that replace the all-reduce
 //
-// When any optimizer skips its step (Optimizer::skip), the communication hook is told, and that
+// When any optimizer skips its step (Optimizer::skip), the communication hook is notified, and that
 // backward does not count towards the rebuild.
 //
 // On a GPU, streams follow the same rules: a bucket's all-reduce waits for the streams that produce
 // its gradients, and the caller's stream waits for the all-reduce. backward() returns while both
 // streams still run, except with a group on the host (BucketMemory in gradient_buckets.hpp).
 //
-// PyTorch's semantics, with three differences that report errors earlier: a missing gradient is
-// reported in its own step with names and ranks; each synchronised backward needs a synchronising
-// forward since the last one; and outside no_sync, a gradient that would stay local is an error.
+// The semantics are PyTorch's, with three differences that report errors earlier: a missing
+// gradient is reported in its own step with names and ranks; each synchronised backward needs a
+// synchronising forward since the last one; and outside no_sync, a gradient that would stay local
+// is an error.
 #pragma once
 
 #include <cstdint>
@@ -100,8 +101,8 @@ class Reducer {
   [[nodiscard]] const std::vector<BucketItem>& items() const { return buckets_.items(); }
   [[nodiscard]] const BucketPlan& plan() const { return buckets_.plan(); }
   [[nodiscard]] Bytes communication_memory() const { return buckets_.memory().size(); }
-  // Of the last synchronised backward: the parameters in the order in which they became ready, and
-  // whether this rank had a gradient for a parameter.
+  // These describe the last synchronised backward: the parameters in the order in which they became
+  // ready, and whether this rank had a gradient for a parameter.
   [[nodiscard]] const std::vector<int>& last_ready_order() const { return rebuild_.last_order(); }
   [[nodiscard]] bool used(int parameter) const { return missing_.used(parameter); }
   [[nodiscard]] bool rebuilt() const { return rebuild_.done(); }
@@ -139,7 +140,7 @@ class Reducer {
   GradientBuckets buckets_;
   MissingGradients missing_;
   BucketRebuild rebuild_;
-  mutable ReducerClock clock_;  // waits for a GPU's times when asked for them
+  mutable ReducerClock clock_;  // statistics() waits for a GPU's times
   CommHook hook_;
   std::vector<HookHandle> handles_;  // of the hooks on the parameters, two for each
 

@@ -20,7 +20,7 @@ struct BucketTimes {
   // When the last gradient of this bucket and of all buckets before it had arrived or, if the
   // calling thread reduces the bucket, when the reduction started.
   double launched = 0;
-  // When backward() saw the reduction complete; not before compute_end.
+  // When backward() found the reduction complete; never before compute_end.
   double collected = 0;
 };
 

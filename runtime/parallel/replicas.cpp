@@ -15,7 +15,7 @@ namespace {
 
 std::int64_t rows_of(const Tensor& part) { return part.dim() == 0 ? 1 : part.size(0); }
 
-// All sizes but the first.
+// Returns all sizes except the first.
 Shape below_rows(const Tensor& part) {
   return part.dim() == 0 ? Shape{} : Shape(part.sizes().begin() + 1, part.sizes().end());
 }

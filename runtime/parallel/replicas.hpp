@@ -25,11 +25,11 @@ namespace ringsmith {
 // is one empty chunk. Requires replicas > 0.
 [[nodiscard]] std::vector<std::int64_t> chunk_starts(std::int64_t rows, std::size_t replicas);
 
-// Always a copy, even on the same device.
+// Always returns a copy, even on the same device.
 [[nodiscard]] Tensor copy_to(const Tensor& t, Device device);
 
-// Returns the rows of each chunk. The first is a view of batch, the others are copies on their
-// devices.
+// Returns the rows of each chunk. The first chunk is a view of batch; the others are copies on
+// their devices.
 [[nodiscard]] std::vector<Tensor> scatter(const Tensor& batch,
                                           const std::vector<std::int64_t>& starts,
                                           const std::vector<Device>& devices);
@@ -49,8 +49,8 @@ namespace ringsmith {
 //
 // A thread inherits the caller's grad mode, autocast state and, on its device, current stream.
 
-// Its message is "replica 2 on cuda:2: " followed by the replica's error; its exit code is that of
-// the error.
+// ReplicaError's message is "replica 2 on cuda:2: " followed by the replica's error, and its exit
+// code is the exit code of that error.
 class ReplicaError : public Error {
  public:
   ReplicaError(std::size_t replica, Device device, const std::string& what, ExitCode code)
@@ -68,8 +68,8 @@ class ReplicaError : public Error {
   ExitCode code_;
 };
 
-// Runs body(i) on a separate thread for each device. If any throw, throws ReplicaError for the
-// lowest i. `turn`, if given, is locked around each body, so that the bodies run one at a time.
+// Runs body(i) on a separate thread for each device. If any of them throws, throws ReplicaError for
+// the lowest i. `turn`, if given, is locked around each body, so that the bodies run one at a time.
 void parallel_apply(const std::vector<Device>& devices,
                     const std::function<void(std::size_t replica)>& body,
                     std::mutex* turn = nullptr);

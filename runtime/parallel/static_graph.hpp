@@ -5,7 +5,7 @@
 //   backward 2...  w is complete at its 1st, v at its 2nd, u (unused) from the start; anything else
 //                  is an error on every rank
 //
-// A parameter gets several gradients in one backward if a backward() runs inside it, as in
+// A parameter gets several gradients in one backward if another backward() runs inside it, as in
 // reentrant checkpointing. Without counting, its bucket would be launched after the first gradient.
 #pragma once
 

@@ -14,7 +14,7 @@ namespace ringsmith {
 
 namespace {
 
-// Lock-free, because the signal handler uses them.
+// These are lock-free, because the signal handler uses them.
 std::atomic<bool> request_expected{false};
 std::atomic<std::int64_t> requested_at_ms{0};  // by CLOCK_MONOTONIC; 0: no request
 static_assert(decltype(requested_at_ms)::is_always_lock_free);

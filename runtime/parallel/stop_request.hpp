@@ -1,6 +1,6 @@
 // Preemption: a signal announces that the machine will soon be taken away. ringrun, scancel,
 // Kubernetes and users send SIGTERM; Slurm sends SIGUSR1 before a job's time limit (sbatch
-// --signal=USR1@60). The ranks finish their step, save, and end with exit code 75.
+// --signal=USR1@60). The ranks finish their step, save, and exit with code 75.
 //
 //   StopRequest stop;                      // these signals no longer end the process
 //   for (...) {
@@ -12,9 +12,10 @@
 //   rank 1   step 7 ^ step 8 | save, exit   signal reaches each at a different time, or only one
 //                   signal
 //
-// A second signal, of either kind, ends the process immediately, as without a StopRequest. A signal
-// within kSameRequest of the first belongs to the same request, because a scheduler may signal both
-// ringrun and the ranks, and ringrun forwards its signals. An ignored signal stays ignored.
+// A second signal, of either kind, terminates the process immediately, as without a StopRequest. A
+// signal within kSameRequest of the first belongs to the same request, because a scheduler may
+// signal both ringrun and the ranks, and ringrun forwards its signals. An ignored signal stays
+// ignored.
 #pragma once
 
 #include <array>
@@ -26,7 +27,8 @@
 
 namespace ringsmith {
 
-// All ranks have agreed to stop; not a failure. Only rank 0's message has text.
+// Thrown when all ranks have agreed to stop, which is not a failure. Only rank 0's message has
+// text.
 class Preempted : public Error {
  public:
   using Error::Error;

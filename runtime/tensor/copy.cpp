@@ -32,8 +32,8 @@ void copy_on_device(const Tensor& to, const Tensor& from) {
   });
 }
 
-// Transfers one contiguous range of bytes in the source's dtype. Conversion and scattering run on
-// the target's device.
+// Transfers one contiguous range of bytes in the source's dtype. Conversion, and the copy to
+// strided memory, run on the target's device.
 void copy_between_devices(const Tensor& to, const Tensor& from) {
   const Tensor dense = from.contiguous();
   const bool direct = to.is_contiguous() && to.dtype() == from.dtype();

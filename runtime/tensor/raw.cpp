@@ -161,7 +161,7 @@ Tensor sum(const Tensor& x, const std::vector<bool>& reduced, bool keepdim, cons
       out.fill_(0);
       return;
     }
-    // Stride 0 tells the kernel that a dimension is reduced.
+    // A stride of 0 indicates to the kernel that a dimension is reduced.
     kernels::View<T> to = out.view_of<T>();
     for (std::size_t d = 0; d < full.size(); ++d) {
       to.layout.sizes[d] = x.sizes()[d];

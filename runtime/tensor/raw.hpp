@@ -63,8 +63,8 @@ void add_into(const Tensor& to, const Tensor& from);
 // In-place version of scalar().
 void scalar_into(Scalar op, const Tensor& x, double s, const char* what);
 
-// For each dimension of x: is it listed in dims? An empty list means all. Throws UsageError for a
-// dimension that is out of range or listed twice.
+// Returns for each dimension of x whether it is listed in dims. An empty list means all dimensions.
+// Throws UsageError for a dimension that is out of range or listed twice.
 [[nodiscard]] std::vector<bool> reduced_dims(const Tensor& x, const std::vector<int>& dims,
                                              const char* what);
 [[nodiscard]] Tensor sum(const Tensor& x, const std::vector<bool>& reduced, bool keepdim,

@@ -1,9 +1,9 @@
 // A block of bytes shared by tensors, and the host allocator that provides it.
 //
 // allocate() gets the block from the caching host allocator below or, on a GPU, from the caching
-// device allocator (runtime/device/memory.hpp) for the current stream. adopt() wraps memory with
-// another owner, e.g. a gradient bucket in communication memory, and holds `keeper` as long as the
-// block exists.
+// device allocator (runtime/device/memory.hpp) for the current stream. adopt() wraps memory that
+// has another owner, e.g. a gradient bucket in communication memory, and holds `keeper` as long as
+// the block exists.
 #pragma once
 
 #include <atomic>
@@ -19,9 +19,9 @@ namespace ringsmith {
 
 class Storage {
  public:
-  // Uninitialised, aligned to 64 bytes. Zero bytes are allowed. If the device's memory is
-  // exhausted, throws OutOfMemoryError (CPU) or CudaError (GPU). Throws UsageError if the device
-  // does not exist or, on the CPU, for a size beyond any memory.
+  // Returns uninitialised memory, aligned to 64 bytes. A size of zero is allowed. If the device's
+  // memory is exhausted, throws OutOfMemoryError (CPU) or CudaError (GPU). Throws UsageError if the
+  // device does not exist or, on the CPU, if no machine could have so much memory.
   static std::shared_ptr<Storage> allocate(Bytes size, Device device = Device::cpu());
   static std::shared_ptr<Storage> adopt(std::byte* data, Bytes size, std::shared_ptr<void> keeper,
                                         Device device = Device::cpu());
@@ -56,14 +56,15 @@ class Storage {
 //
 // A training step allocates the same sizes repeatedly. Fresh pages cost a page fault per 4 KiB; a
 // block from the cache costs a list operation. Every size class (runtime/base/allocator.hpp) has a
-// list of free blocks. Blocks are aligned to 64 bytes, and from 4 MiB on to 2 MiB, with a request
-// for huge pages. Thread-safe. Free blocks are poisoned for AddressSanitizer.
+// list of free blocks. Blocks are aligned to 64 bytes; blocks of 4 MiB or more are aligned to 2
+// MiB, with a request for huge pages. The allocator is thread-safe. Free blocks are poisoned for
+// AddressSanitizer.
 namespace host_allocator {
 
 inline constexpr std::size_t kAlignment = 64;
 
-// Never null, even for zero bytes. Throws OutOfMemoryError, or UsageError for a size beyond any
-// memory.
+// Never returns null, even for zero bytes. Throws OutOfMemoryError, or UsageError if no machine
+// could have so much memory.
 [[nodiscard]] std::byte* allocate(Bytes size);
 void free(std::byte* block, Bytes size);  // `size` as passed to allocate()
 [[nodiscard]] AllocatorStats stats();

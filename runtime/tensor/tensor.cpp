@@ -206,7 +206,7 @@ bool Tensor::is_sole_owner() const {
 
 namespace {
 
-constexpr std::int64_t kShowAll = 1000;  // elements. Larger tensors are abbreviated
+constexpr std::int64_t kShowAll = 1000;  // elements; larger tensors are abbreviated
 constexpr std::int64_t kEdge = 3;        // items shown at either end of an abbreviated dimension
 
 void append_value(std::string& text, const Tensor& t, std::int64_t offset) {

@@ -69,8 +69,8 @@ class Tensor {
   [[nodiscard]] std::string str() const;  // values and shape, for messages and debugging
 
   // ---- values for the host: T must be dtype()'s C++ type, possibly const (UsageError) ----
-  // data() and span() refer to the tensor's own memory: UsageError for a tensor on a GPU. item()
-  // and to_vector() copy, and wait for the device.
+  // data() and span() refer to the tensor's own memory and throw UsageError for a tensor on a GPU.
+  // item() and to_vector() copy the values, and wait for the device.
   template <class T>
   [[nodiscard]] T* data() const {  // first element of the view
     require_host("data()");
@@ -149,7 +149,7 @@ class Tensor {
   [[nodiscard]] Tensor grad() const;                   // undefined if there is none
   void set_grad(const Tensor& grad) const;             // undefined clears it
   [[nodiscard]] bool is_leaf() const;
-  void backward(const Tensor& gradient = {}) const;  // gradient may be omitted for one element
+  void backward(const Tensor& gradient = {}) const;  // gradient is optional for one element
 
   // Moves the tensor object itself and its .grad. Handles to the tensor and its hooks remain valid,
   // so shared weights remain shared and optimizers keep their parameters. Leaves only. Clears the
@@ -161,8 +161,8 @@ class Tensor {
   void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const;
   // Makes this tensor refer to `other`'s memory. Sizes and dtype must be equal (UsageError).
   void set_data(const Tensor& other) const;
-  // Number of in-place writes to the storage through any view. Backward uses it to detect that a
-  // saved tensor has been overwritten.
+  // Number of in-place writes to the storage through any view. Backward uses this number to detect
+  // that a saved tensor has been overwritten.
   [[nodiscard]] std::uint32_t version() const;
   void bump_version() const;
   // True if no other handle shares the tensor object or its storage, the tensor covers the whole
@@ -186,7 +186,7 @@ class Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
-// The first byte of a tensor, and its size. For functions that move bytes.
+// The first byte of a tensor, and its size. Used by functions that move bytes.
 [[nodiscard]] inline std::byte* data_of(const Tensor& t) {
   return t.storage()->data() + static_cast<std::size_t>(t.storage_offset()) * size_of(t.dtype());
 }

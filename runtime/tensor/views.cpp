@@ -48,7 +48,7 @@ std::optional<Shape> view_strides(const Tensor& t, const Shape& sizes) {
   Shape strides(sizes.size(), 1);
   const Shape& old_sizes = t.sizes();
   const Shape& old_strides = t.strides();
-  auto next = static_cast<std::int64_t>(sizes.size()) - 1;  // new dimension to fill, from the last
+  auto next = static_cast<std::int64_t>(sizes.size()) - 1;  // new dimension to fill; counts down
   std::int64_t chunk = 1;
   std::int64_t base = old_strides.empty() ? 1 : old_strides.back();
   for (std::size_t d = old_sizes.size(); d-- > 0;) {

@@ -249,8 +249,8 @@ TEST_CASE("the checker's verdict on random mutations is the verdict of running t
       right = false;  // a rank waits forever, or a message has the wrong length
     }
     auto findings = check(s, {{{}}});
-    // The reference executor cannot detect two faults: a message that is left over, and a cost
-    // other than promised.
+    // The reference executor cannot detect two faults: a message that no rank receives, and a cost
+    // that differs from the promised cost.
     findings.erase(std::remove_if(findings.begin(), findings.end(),
                                   [&](const Violation& f) { return f.fault == Fault::cost; }),
                    findings.end());

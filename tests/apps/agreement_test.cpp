@@ -185,8 +185,8 @@ TEST_CASE("options that may differ: the list is short, and the ranks train the s
     if (values) all = all + Options{name} + *values;
   }
   CHECK(listed == names);
-  // These environment variables decide how ranks meet, where ranks write files and how memory is
-  // kept. A variable that affects the training must belong to an option (Option::environment()).
+  // These environment variables decide how ranks meet, where they write files and how device memory
+  // is cached. A variable that affects training must belong to an option (Option::environment()).
   std::set<std::string> variables;
   const std::string help = run_app(0, "train_gpt", {"--help"}).out;
   const std::regex variable_name("RINGSMITH_[A-Z_]+");

@@ -34,7 +34,7 @@ std::vector<float> all_values(const Module& model) {
 TEST_CASE("every accepted gradient is applied once, whatever the order", "[async]") {
   for (const int world : {1, 2, 3, 5}) {
     constexpr std::int64_t kBudget = 61;
-    // Only this thread may use the default generator.
+    // This thread draws all models, because threads must not share the default generator.
     std::vector<std::unique_ptr<Linear>> models;
     for (int r = 0; r < world; ++r) {
       models.push_back(std::make_unique<Linear>(3, 2));

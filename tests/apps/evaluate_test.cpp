@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kClasses = 4, kWidth = 3;
 
-// Sample i has the label i % 4 and inputs computed from i. Counts how often each was fetched.
+// Sample i has the label i % 4 and inputs computed from i. Counts how often each sample is fetched.
 class Counted : public Dataset {
  public:
   explicit Counted(std::int64_t size) : fetched(static_cast<std::size_t>(size)) {}

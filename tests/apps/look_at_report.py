@@ -101,8 +101,8 @@ def points(curve):
 
 
 def same(name, drawn, expected, unit, faults):
-    """Compares a drawn curve with the file's. unit: the value of one pixel. The path is written
-    with three decimals of a pixel."""
+    """Compares a drawn curve with the values in the file. unit: the value of one pixel. The path has
+    three decimals of a pixel."""
     if len(drawn) != len(expected):
         faults.append(f"{name}: {len(drawn)} points are drawn, the file has {len(expected)}")
         return
@@ -151,7 +151,7 @@ def compare(found, run):
         faults.append("rank 1 has no bucket 0")
     long = [b for b in found["bars"] if float(b["ms"]) > 0]
     scale = max(b["width"] / float(b["ms"]) for b in long if b["width"] > 5)
-    for b in long:  # each bar is as long as its time, but at least a pixel
+    for b in long:  # a bar's width is proportional to its time, but at least one pixel
         if abs(b["width"] - max(1, scale * float(b["ms"]))) > 0.1:
             faults.append(f"a bar of {b['ms']} ms is {b['width']} pixels wide")
             break

@@ -1,4 +1,4 @@
-// Only ranks started by mpirun need Open MPI. Every other program also runs where it is absent or
+// Only ranks started by mpirun need Open MPI. Other programs also run where Open MPI is absent or
 // broken.
 #include <dlfcn.h>
 

@@ -31,7 +31,7 @@ T rounded(double v) {
     return static_cast<T>(v);
 }
 
-// Rounds to T after every operation.
+// Reduces the ranks' inputs in this order. Rounds to T after every operation.
 template <class T>
 std::vector<T> reduce(const Pattern& pattern, const std::vector<int>& order) {
   std::vector<std::vector<T>> inputs(static_cast<std::size_t>(pattern.world),

@@ -1,6 +1,6 @@
 // On SIGTERM or SIGUSR1 the programs finish the step, save, and exit with code 75. A resumed run
-// must have the bits of an undisturbed run. RINGSMITH_TEST_KILLS sets the number of preemptions,
-// RINGSMITH_TEST_SEED their moments.
+// must have the bits of an undisturbed run. RINGSMITH_TEST_KILLS sets the number of preemptions;
+// RINGSMITH_TEST_SEED determines when they happen.
 #include <cstdio>
 #include <fmt/format.h>
 #include <map>

@@ -26,8 +26,8 @@ inline std::string write_text(const std::string& path, const std::string& text) 
   return path;
 }
 
-// Writes an IDX file of bytes: a header with the sizes, and `elements` bytes. -1: the product of
-// the sizes.
+// Writes an IDX file of bytes: a header with the sizes, and `elements` bytes. If `elements` is -1,
+// writes as many bytes as the header promises.
 inline std::string write_idx(const std::string& path, const std::vector<int>& sizes,
                              int elements = -1) {
   std::string bytes{'\0', '\0', '\x08', static_cast<char>(sizes.size())};

@@ -1,4 +1,4 @@
-// Wrong uses of checkpoints, and checkpoints that cannot be written.
+// Tests wrong uses of checkpoints, and checkpoints that cannot be written.
 #include <functional>
 #include <memory>
 #include <span>
@@ -20,8 +20,8 @@ struct WrongUse {
   std::vector<std::string> says;  // parts of the line
 };
 
-// Every rank must exit with the code for wrong usage, and one rank, or each rank if all refuse,
-// prints the line. The uses run concurrently because a refused rank gives rank 0 two seconds for
+// Every rank must exit with the code for wrong usage. One rank must print the line, or each rank if
+// all refuse. The uses run concurrently because a refused rank gives rank 0 two seconds for
 // its message.
 void check_refused(int world, const std::vector<WrongUse>& uses) {
   constexpr std::size_t kAtOnce = 16;
@@ -58,7 +58,7 @@ std::string changed(const std::string& from, const std::string& to,
   return to;
 }
 
-// Changes the manifest as if a later version had written the checkpoint. The digests are right.
+// Changes the manifest as if a later version had written the checkpoint, with correct digests.
 void make_newer(const std::string& checkpoint) {
   const std::string path = checkpoint + "/manifest.json";
   std::string text = read_text(path);

@@ -1,7 +1,7 @@
 // A resumed run has the bits of a run that never stopped, no matter how it was stopped.
 //
-// `make test-all` kills a few runs, `make test-resume` as many as RINGSMITH_TEST_KILLS says. The
-// same RINGSMITH_TEST_SEED kills at the same fractions of a run's duration.
+// `make test-all` kills a few runs, `make test-resume` as many as RINGSMITH_TEST_KILLS says. With
+// the same RINGSMITH_TEST_SEED, runs are killed at the same fractions of their duration.
 #include <cstdio>
 #include <fmt/format.h>
 #include <random>
@@ -125,8 +125,8 @@ TEST_CASE("auto goes on from the start, from the newest, past a torn one, and at
   CHECK_THAT(run(2, program, more).out, ContainsSubstring("no checkpoint in '" + to + "'"));
   check_same(whole, to, 0);
 
-  // As after a kill -9 in step 23 that interrupted the writing of step 21's checkpoint and of a
-  // line of the metrics.
+  // Creates the files that a kill -9 in step 23 would leave if it interrupted the writing of step
+  // 21's checkpoint and of a line of the metrics.
   fs::remove_all(checkpoint(to, kSteps));
   fs::remove(checkpoint(to, 21) + "/manifest.json");
   fs::remove(to + "/model.safetensors");

@@ -146,7 +146,7 @@ TEST_CASE("run directories are new ones, and a refusal names the remedy", "[run_
                       ContainsSubstring(below_file) && ContainsSubstring("--run-dir"));
   REQUIRE_THROWS_AS(create_run_dir(wanted + "/metrics.jsonl"), UsageError);
 
-  // A refused run may leave checkpoints/ with its lock, which does not count as in use.
+  // A refused run may leave checkpoints/ with its lock. Such a folder does not count as in use.
   const std::string left = (dir.path / "left").string();
   fs::create_directories(left + "/checkpoints");
   std::ofstream(left + "/checkpoints/lock") << "pid 1";

@@ -328,7 +328,7 @@ TEST_CASE("--no-trace leaves no trace, and the same model as with it", "[program
 }
 
 TEST_CASE("train_bench trains what the PyTorch peer trains, and prints its line", "[programs]") {
-  // The first losses of tests/bench/peers/torch_ddp_*.py, with the same initial values and data.
+  // Expects the first losses of tests/bench/peers/torch_ddp_*.py: same initial values, same data.
   const auto bench = [](int world, const char* model) {
     const auto r = run_app(world, "train_bench", {model, "--steps", "2", "--warmup", "1"});
     INFO(r.err << r.out);
@@ -477,8 +477,8 @@ TEST_CASE("--ddp plain trains the same model as buckets, bit for bit", "[program
   };
   int number = 0;
   for (const int world : {1, 2, 3}) {
-    // Two ranks have only one order of a sum. With three, tree uses one order for all elements of a
-    // message.
+    // With two ranks, a sum has only one order. With three, the tree algorithm uses one order for
+    // all elements of a message.
     const Words order = world == 3 ? Words{"--algorithm", "tree"} : Words{};
     for (const Case& c : {Case{"train_gpt", tiny_gpt(text) + Words{"--accumulate", "2"}},
                           Case{"train_gpt", tiny_gpt(text) + Words{"--tie-head"}},

@@ -87,7 +87,7 @@ TEST_CASE("the tutorial's transformer attends across the batch, and then to what
 }
 
 TEST_CASE("the tutorial's table of positions is a buffer: DDP sends it in every step") {
-  // Only this thread may use the default generator.
+  // This thread draws both models, because threads must not share the default generator.
   std::vector<std::unique_ptr<Transformer>> models;
   for (int r = 0; r < 2; ++r) models.push_back(std::make_unique<Transformer>(Choices{true, true}));
   const auto sent = test::run_threads<std::vector<double>>(2, [&](comm::ProcessGroup& group) {

@@ -1,4 +1,4 @@
-// The program of `make train`, which is linked with kernels/absent instead of devices.
+// Tests the program of `make train`, which is linked with kernels/absent instead of device code.
 #include <algorithm>
 
 #include "tests/apps/programs.hpp"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh [BUILD [ROOM...]]: builds ringsmith for arm64 on an x86 machine, with a cross compiler and Debian's arm64
-# packages, and tests it by rooms.sh. With ROOMs, tests only these.
+# packages, and tests it with rooms.sh. If ROOMs are given, tests only those rooms.
 #
 #   BUILD/arm64/sysroot   the packages, unpacked, not installed
 #   BUILD/arm64/gcc       the build, for armv8.2-a (RINGSMITH_CROSS=clang: BUILD/arm64/clang)
@@ -35,12 +35,12 @@ if [ "$(cat "$work/packages" 2> /dev/null)" != "${packages[*]}" ]; then
   [ "$ID" != ubuntu ] || sources=$(sed -E 's#https?://[^ ]*#http://ports.ubuntu.com/ubuntu-ports/#' <<< "$sources" | sort -u)
   rm -rf "$work/sysroot" "$work/packages"
   mkdir "$work/sysroot"
-  # Programs and settings are left out, because the emulator looks here first but must find this machine's.
+  # Leaves out programs and settings: the emulator looks in this folder first, but must find this machine's.
   mmdebstrap --quiet --variant=extract --architectures=arm64 --skip=check/qemu --format=tar \
     --include="$(IFS=,; echo "${packages[*]}")" "$VERSION_CODENAME" - - <<< "$sources" 2> "$work/sysroot.log" |
     tar -x -C "$work/sysroot" --no-same-owner --wildcards ./lib ./usr/lib ./usr/include './usr/share/*cmake*' ||
     { cat "$work/sysroot.log" >&2; stop "the arm64 packages could not be unpacked"; }
-  # Absolute links must lead to files in here, not to this machine's.
+  # Absolute links must lead to files in the sysroot, not to this machine's.
   find "$work/sysroot" -type l -lname '/*' | while read -r link; do
     ln -snf "$work/sysroot$(readlink "$link")" "$link"
   done

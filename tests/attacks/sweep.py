@@ -397,7 +397,7 @@ def files(binaries, inputs, folder, only):
             if (trial.code != 0) != scenario.fails:
                 fault(f"{scenario.name}: without anything planted: {trial}")
             paths = {p: data for p, data in tree(here).items() if before.get(p, b"") != data or p in before}
-            # It may succeed without some of them.
+            # The command may succeed without some of these files.
             scenario.inputs = {p for p in paths if before.get(p, b"") == paths[p]}
         kinds = [k for k in KINDS if k not in scenario.skip and (os.geteuid() == 0 or not k.startswith("/dev/"))]
         folders = ("a folder", "a link to a folder")

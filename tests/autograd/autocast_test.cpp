@@ -28,7 +28,7 @@ Tensor parameter(const Shape& sizes, std::uint64_t seed, DType dtype = DType::f3
 
 std::vector<float> values(const Tensor& t) { return t.to(DType::f32).to_vector<float>(); }
 
-// The largest |a - b| / max(1, |b|), or infinity if there is a NaN or the sizes differ.
+// Returns the largest |a - b| / max(1, |b|), or infinity if there is a NaN or the sizes differ.
 double distance(const Tensor& a, const Tensor& b) {
   const auto x = values(a), y = values(b);
   if (x.size() != y.size()) return HUGE_VAL;

@@ -48,8 +48,8 @@ struct Net {
   }
 };
 
-// All that a training step can observe, as text: values, gradients, their order, and the next
-// random numbers.
+// Returns everything that a training step can observe, as text: values, gradients, their order, and
+// the next random numbers.
 std::string trace_of(Way way) {
   manual_seed(7);
   const Net net;

@@ -1,4 +1,4 @@
-// Values for small cases, and slopes in f64 (gradcheck), also with strided and broadcast inputs.
+// Tests values of small cases, and slopes in f64 (gradcheck). Inputs are strided and broadcast too.
 #include "runtime/autograd/functions.hpp"
 
 #include <cmath>

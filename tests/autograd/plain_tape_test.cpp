@@ -36,7 +36,7 @@ std::vector<std::uint32_t> bits_of(const Tensor& t) {
   return bits;
 }
 
-// The loss and the gradients of the inputs; undefined where there is none.
+// Returns the loss and the inputs' gradients. An input without a gradient has an undefined tensor.
 template <class Tape, class Expression>
 std::vector<Tensor> gradients(const std::vector<Tensor>& inputs, const Expression& expression) {
   Tape tape;
@@ -127,7 +127,7 @@ TEST_CASE("plain tape: chains, diamonds and values used again have the engine's 
 }
 
 TEST_CASE("plain tape: products have the engine's bits", "[plain_tape]") {
-  // Sizes around the tiles of the fast kernel.
+  // Uses sizes around the tiles of the fast kernel.
   const auto [m, k, n] = GENERATE(table<int, int, int>(
       {{1, 1, 1}, {2, 3, 4}, {5, 1, 7}, {1, 17, 3}, {8, 16, 16}, {9, 33, 17}, {0, 3, 2}}));
   const std::vector<Tensor> inputs{random({m, k}, 1), random({k, n}, 2), random({n}, 3),

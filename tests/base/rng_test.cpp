@@ -53,7 +53,7 @@ TEST_CASE("randperm is PyTorch's, index for index") {
 
 TEST_CASE("one stream of mixed draws keeps PyTorch's order of words") {
   Generator g(7);
-  // The third draw leaves half a pair, which the next one must use first.
+  // The third draw leaves half a pair, which the next draw must use first.
   CHECK(normals(3, g) == std::vector<float>{-0x1.2ca2e8p-3F, 0x1.92811cp-1F, 0x1.e4c5cep-1F});
   CHECK(normals(2, g) == std::vector<float>{-0x1.1d45a6p+0F, 0x1.b0d7a0p+0F});
   // For 17 normals, a block of 16 is drawn, and the last 16 are drawn again.

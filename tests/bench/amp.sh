@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # amp.sh [BUILD_DIR] [ROUNDS] [OPTION...]: compares training a GPT on the CPU in bf16 with f32.
 #
-# One rank of train_gpt with four layers of GPT-2's width (768), in alternating runs: --amp off;
+# Runs train_gpt on one rank, with four layers of GPT-2's width (768). Runs alternate: --amp off, and
 # --amp bf16 with every kind of product that this processor has (only `widened` if it has no
 # instructions for bf16). Figures are medians of ROUNDS (default 3); a ratio is the median of the
-# ratios within each round. OPTIONs go to train_gpt.
+# ratios within each round. OPTIONs are passed to train_gpt.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-$here/../../build/release}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""before_after.py BEFORE AFTER [--rounds N] [--only TEXT]: is AFTER slower than BEFORE? Two checkouts, each with a build.
+"""before_after.py BEFORE AFTER [--rounds N] [--only TEXT]: compares the speed of two checkouts, each with a build.
 
 Both run alternately: all_reduce by shm and TCP on 2 and 4 ranks, in communication memory and in plain memory, and the
 training benchmarks on 1, 2 and 4 ranks. The ratio is the median over the rounds of after / before within a round, so

@@ -1,5 +1,5 @@
-// One all_reduce on the default path, for call_path.py. Compiled for coverage: it resets the
-// counters after the warm-up, and dumps them after the call.
+// Runs one all_reduce on the default path, for call_path.py. It is compiled for coverage, resets
+// the counters after the warm-up, and dumps them after the call.
 #include <cstdlib>
 
 #include "runtime/comm/process_group.hpp"
@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   const auto memory = group->allocate(Bytes(bytes));
   const auto data = memory->as<float>();
   constexpr int kWarmUp = 3;
-  // All calls are made in one line, because a group records each call site once.
+  // All calls come from one line, because a group records each call site once.
   for (int call = 0; call <= kWarmUp; ++call) {
     if (call == kWarmUp) {
       group->barrier();

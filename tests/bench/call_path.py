@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""call_path.py: the files and functions that one all_reduce between two processes executes, from
-ProcessGroup::all_reduce to the kernel that adds, after start-up. Fails if they are more files, or
-in more folders, than the limits below. Uses a coverage build (a few minutes).
+"""call_path.py: lists the files and functions that every all_reduce between two processes executes after
+start-up, from ProcessGroup::all_reduce to the kernel that adds. Fails if there are more files, or more
+folders, than the limits below. Uses a coverage build (a few minutes).
+
+A rank that waits long sleeps, and then executes more files. That depends on the machine's load, so
+the call is measured several times, and such files are listed separately.
 
   call_path.py [--build build/coverage] [--bytes 1048576]
 """
@@ -15,21 +18,15 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MOST_FILES, MOST_FOLDERS = 29, 9  # lower these when the path gets shorter
+MOST_FILES, MOST_FOLDERS = 27, 9  # lower these when the path gets shorter
+RUNS = 5
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", default="build/coverage")
-    parser.add_argument("--bytes", default=str(1 << 20), help="of the message")
-    args = parser.parse_args()
-    build = ROOT / args.build
-    subprocess.run(["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug", "-DRINGSMITH_ARCH=x86-64-v3",
-                    "-DCMAKE_CXX_FLAGS=--coverage -g0", "-DCMAKE_CXX_FLAGS_DEBUG=-O0"], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["ninja", "-C", build, "call_path"], check=True)
+def executed(build, size):
+    """Returns {file: names of its functions} of one call."""
     for old in build.rglob("*.gcda"):
         old.unlink()
-    subprocess.run([ROOT / "tests/support/mpirun.sh", "2", build / "bin/call_path", args.bytes], check=True, stderr=subprocess.DEVNULL)
+    subprocess.run([ROOT / "tests/support/mpirun.sh", "2", build / "bin/call_path", size], check=True, stderr=subprocess.DEVNULL)
     functions = {}  # file -> names
     with tempfile.TemporaryDirectory() as folder:
         for data in build.rglob("*.gcda"):
@@ -43,12 +40,29 @@ def main():
                     if hit:
                         functions.setdefault(path, set()).update(hit)
                 report.unlink()
+    return functions
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build/coverage")
+    parser.add_argument("--bytes", default=str(1 << 20), help="of the message")
+    args = parser.parse_args()
+    build = ROOT / args.build
+    subprocess.run(["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug", "-DRINGSMITH_ARCH=x86-64-v3",
+                    "-DCMAKE_CXX_FLAGS=--coverage -g0", "-DCMAKE_CXX_FLAGS_DEBUG=-O0"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["ninja", "-C", build, "call_path"], check=True)
+    runs = [executed(build, args.bytes) for _ in range(RUNS)]
+    functions = {path: set.union(*(run[path] for run in runs)) for path in set.intersection(*map(set, runs))}
+    sometimes = sorted(set.union(*map(set, runs)) - set(functions))
     total = 0
     for path in sorted(functions):
         lines = (ROOT / path).read_text().count("\n")
         total += lines
         print(f"{lines:5} {len(functions[path]):3} functions  {path}")
     folders = len({os.path.dirname(path) for path in functions})
+    if sometimes:
+        print(f"only in some of {RUNS} runs, when a rank sleeps: {', '.join(sometimes)}")
     print(f"{len(functions)} files in {folders} folders, {total} lines, {sum(map(len, functions.values()))} functions")
     if not functions:
         sys.exit("call_path.py: gcov has found no function of the path; is it g++'s own gcov?")

@@ -91,8 +91,8 @@ def peers_of(world, options):
 
 
 def measure(world, options, environment):
-    """Returns [{name: {size: row}} of each round that counts], and the largest share of other
-    processes in them."""
+    """Returns [{name: {size: row}} of each round that counts], and the largest CPU share of other
+    processes in these rounds."""
     commands = peers_of(world, options)
     rounds = []
     for number in range(options.rounds):
@@ -171,7 +171,7 @@ def verdicts(results, options):
 
 
 def measurement_options(p, rounds, iterations):
-    """Adds the options of every comparison of all-reduce programs; two of them have different defaults."""
+    """Adds the options that all comparisons of all-reduce programs share; the defaults of two options differ."""
     p.add_argument("--rounds", type=int, default=rounds)
     p.add_argument("--worlds", default="2,4", help="numbers of ranks")
     p.add_argument("--min", type=int, default=KIB, help="smallest size, bytes")

@@ -3,8 +3,8 @@
 
 Measures how many bytes per second one plain TCP connection moves over the link, and how many the ring of
 two ranks, one on each side, moves in each direction: 2 (N - 1) / N times the message, divided by the time
-of the all-reduce. Alternating runs, medians. Then it runs the ring again while the link loses 1 %
-of its frames.
+of the all-reduce. Runs alternate; figures are medians. Then it runs the ring again while the link loses
+1 % of its frames.
 """
 import argparse
 import json

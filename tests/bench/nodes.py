@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""nodes.py [BUILD_DIR]: the ring, the pairwise two-shot and the hierarchical all-reduce on two nodes of four
-ranks with a slow link between them (network namespaces, as root). Alternating runs, medians; the bytes that each
-algorithm sends over the link follow from its schedule (runtime/comm/schedule/hierarchical.hpp);
+"""nodes.py [BUILD_DIR]: compares the ring, the pairwise two-shot and the hierarchical all-reduce on two nodes of
+four ranks with a slow link between them (network namespaces, as root). Runs alternate; figures are medians. The
+bytes that each algorithm sends over the link follow from its schedule (runtime/comm/schedule/hierarchical.hpp);
 `tests/nodes/run.sh bytes` counts them.
 """
 import argparse

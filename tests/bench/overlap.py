@@ -8,7 +8,7 @@ measures how long backward takes; then the link is shaped so that the gradients 
 is slower within them. Then training runs follow in which every second step overlaps (train_gpt --overlap
 alternate): each step is compared with its neighbour, since a shared machine's speed drifts by more than
 a tenth within a minute. The batch is large so that the processor time of TCP, which a real network card
-would save, is small compared with the gradients' time on the wire. Printed are medians:
+would save, is small compared with the gradients' time on the link. Prints medians:
 
     off   forward | backward | ===== gradients ===== | optimizer
     on    forward | backward ........... |== tail ==| optimizer

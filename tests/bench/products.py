@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compares matrix products on one thread with oneDNN's (Debian, Ubuntu: apt-get install libdnnl-dev).
 
-products.py [BUILD_DIR] [--rounds 5]: kernel_bench's shapes, the programs alternating. A figure is the
-median over rounds; a ratio is the median of the ratios within each round, so that a slow minute affects
-both.
+products.py [BUILD_DIR] [--rounds 5]: uses kernel_bench's shapes, and alternates the programs. A figure is
+the median over rounds; a ratio is the median of the ratios within each round, so that a slow minute
+affects both.
 """
 import argparse
 import pathlib

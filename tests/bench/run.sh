@@ -2,7 +2,7 @@
 # run.sh [BUILD_DIR] [--quick]: compares ringsmith with its peers in alternating runs; prints medians and ratios.
 #
 # Collectives: Open MPI's all-reduce (default and segmented ring), and gloo where it is installed.
-# TCP: gloo's ring at the loopback; and, as root, on slow links between network namespaces: the ring
+# TCP: gloo's ring over the loopback; and, as root, on slow links between network namespaces: the ring
 # compared with a plain connection, the time that overlap saves, and hierarchical compared with the
 # ring on two nodes.
 # Start-up: from the command to its end, 2 to 64 ranks.

@@ -16,7 +16,7 @@ from collectives import HERE, human, measurement_options, median_of, parse, run,
 
 
 def commands_of(world, options):
-    """Returns {name: command}. The others are compared with the last one."""
+    """Returns {name: command}. All commands are compared with the last one."""
     sizes = ["-b", str(options.min), "-e", str(options.max), "-f", str(options.factor), "-w", "5",
              "-n", str(options.iterations)]
     ours = [os.path.join(HERE, "../support/mpirun.sh"), str(world), os.path.join(options.dir, "bin/all_reduce_perf"),

@@ -6,11 +6,11 @@
 # print must agree, or the comparison is refused. Runs alternate, and figures are medians over the rounds. A ratio is
 # the median of the ratios within each round, so that a slow minute of the machine affects both sides.
 #
-# Columns: torch, whose OpenBLAS is told which kernels fit this processor (by default, Debian's uses
-# the kernels of 2004 on processors newer than itself, which costs torch a factor of 3); torch512,
-# with torch's own AVX-512 loops switched on as well (ATEN_CPU_CAPABILITY); ours, whose matrix
-# products need no OpenBLAS. Each side clears gradients in its default way: this PyTorch zeroes
-# them, ringsmith drops them.
+# Columns: torch, with OPENBLAS_CORETYPE set to fit this processor (on processors that it does not
+# know, Debian's OpenBLAS uses kernels of 2004, which slow torch by a factor of 3); torch512, which
+# also enables torch's own AVX-512 loops (ATEN_CPU_CAPABILITY); ours, whose matrix products need no
+# OpenBLAS. Each side clears gradients in its default way: this PyTorch zeroes them, ringsmith drops
+# them.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-$here/../../build/release}
@@ -74,7 +74,7 @@ for ((round = 1; round <= rounds; ++round)); do
   done
 done
 
-# median: of the numbers read from standard input
+# median: prints the median of the numbers on standard input
 median() { sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
 ratio() { paste "$work/$1" "$work/$2" | awk '{ print $1 / $2 }' | median; }
 cell() { printf '%11s' "$1"; }

@@ -52,7 +52,7 @@ ldd "$tests" | grep -oE '/[^ ]+' | sort -u | while read -r needed; do
   cp -L "$needed" "$files$needed"
 done
 
-# machine NAME LACKS TAG: builds its disc.
+# machine NAME LACKS TAG: builds the boot disc of a machine whose processor lacks the features LACKS.
 machine() {
   local at=$work/$1 disc=$work/$1/disc
   rm -rf "$at"

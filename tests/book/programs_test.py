@@ -4,8 +4,8 @@
     programs_test.py build/release       exits 0, or 1 with a line for each fault
 
 Strides are compared with nested loops over Python lists, the tape with finite differences, buckets with the
-timetable of lesson 09 (computed here), and the race with the guarantees of a barrier. The pages themselves: make
-test-book.
+timetable of lesson 09 (computed here), and the race with the guarantees of a barrier. `make test-book` tests the
+pages.
 """
 import itertools
 import json

@@ -1,5 +1,5 @@
-// Checkpoints are truncated, damaged, interrupted, or refused by the disk. An incomplete one is
-// never read as complete, and the previous one is found.
+// Tests checkpoints that are truncated, damaged, interrupted, or refused by the disk. An incomplete
+// checkpoint must never be read as complete, and the previous one must be found.
 #include "runtime/checkpoint/manager.hpp"
 
 #include <algorithm>

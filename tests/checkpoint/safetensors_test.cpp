@@ -52,7 +52,7 @@ void spill(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// A file with this header and `data` bytes of data.
+// Returns the contents of a file with this header and `data` bytes of data.
 std::string with_header(const std::string& header, std::size_t data) {
   const std::uint64_t n = header.size();
   std::string out(sizeof n, '\0');

@@ -63,8 +63,8 @@ TEST_CASE("every way to compute CRC32C gives the table's, at any length and addr
   };
   for (std::size_t at = 0; at < 16; ++at)
     for (std::size_t size = 0; size <= 300; ++size) compare(Bytes(bytes).subspan(at, size), 0);
-  // Sizes around the loops' boundaries. Three streams: blocks of 384 and 3072 bytes. AVX-512:
-  // blocks of 256 bytes, from 512 bytes on.
+  // Tries sizes around the loops' boundaries. The loop over three streams has blocks of 384 and
+  // 3072 bytes; the AVX-512 loop has blocks of 256 bytes, from 512 bytes on.
   for (const std::size_t middle : {512, 768, 1024, 3072, 3456, 6144, 1 << 16, 188 << 10})
     for (std::size_t size = middle - 66; size <= middle + 66; ++size)
       compare(Bytes(bytes).subspan(size % 16, size), static_cast<std::uint32_t>(size));

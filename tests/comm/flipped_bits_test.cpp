@@ -1,4 +1,4 @@
-// Bits flip between two ranks, e.g. in an adapter, where TCP's checksum does not protect them.
+// Flips bits between two ranks, as a faulty adapter might, where no checksum of TCP protects them.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -346,8 +346,8 @@ TEST_CASE("a bit that the network changes ends every call on all ranks, with the
         const std::vector<Outcome> right = run_meddled(world, named, n, watches, true);
         for (const Outcome& outcome : right) REQUIRE(outcome.error.empty());
         for (const bool to_listener : {true, false}) {
-          // Flips a bit of the first byte, or of a byte in the middle. The greeting, which only the
-          // connecting rank sends, is not counted.
+          // Flips a bit of the first byte, or of a byte in the middle. Skips the greeting, which
+          // only the connecting rank sends.
           const std::uint64_t begin = to_listener ? kGreeting : 0;
           const std::uint64_t end = watches.carried(to_listener);
           const std::uint64_t byte = ++number % 2 == 0 ? begin : begin + (end - begin) / 2;
@@ -373,7 +373,7 @@ TEST_CASE("without checksums a rank computes with a bit that the network has cha
   constexpr std::size_t kCount = 300'007;
   Meddler watches(false, kNever);
   const std::vector<Outcome> right = run_meddled(2, *gather, kCount, watches, false);
-  // A bit of the last round, because each round overwrites the results of the previous one.
+  // Flips a bit of the last round, because each round overwrites the results of the previous one.
   Meddler meddler(false, watches.carried(false) - kCount * sizeof(float) / 2);
   const std::vector<Outcome> got = run_meddled(2, *gather, kCount, meddler, false);
   CHECK((got[0].error + got[1].error).empty());

@@ -1,4 +1,4 @@
-// Tests what merging must preserve, and which schedules the direct engine must refuse.
+// Tests the properties that merging must preserve, and schedules that the direct engine refuses.
 #include <numeric>
 
 #include "runtime/base/error.hpp"

@@ -1,5 +1,5 @@
-// Compares choose() with recorded choices. A different choice may add in a different order, so
-// update a row only if that is intended.
+// Compares choose() with recorded choices. A different choice may change the order of the sums, so
+// update a row only if you intend that.
 #include "runtime/comm/schedule/select.hpp"
 
 #include <set>

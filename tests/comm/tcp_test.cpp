@@ -52,7 +52,7 @@ GroupOptions over_tcp(int sockets = 1) {
   return options;
 }
 
-// After each exchange of the bootstrap, connects to every rank's listener as strangers.
+// After each exchange of the bootstrap, connects strangers to every rank's listener.
 class WithStrangers : public ThreadBootstrap {
  public:
   using ThreadBootstrap::ThreadBootstrap;

@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t kChannels = 2, kHeight = 5, kWidth = 4, kPad = 2;
 const PixelStatistics kAsTheyAre{{0, 0}, {1, 1}};
 
-// No two pixels of an image are equal, and none is 0.
+// Returns n images. Within an image, no two pixels are equal, and none is 0.
 Images numbered(std::int64_t n) {
   constexpr std::int64_t kArea = kChannels * kHeight * kWidth;
   Images images{kHeight, kWidth, {}, {}, kChannels};
@@ -37,7 +37,7 @@ std::vector<std::int64_t> first(std::int64_t n) {
   return out;
 }
 
-// The part of the padded image that begins at (down, right), mirrored or not.
+// Returns the part of the padded image that begins at (down, right), mirrored or not.
 std::vector<float> cut(const Images& images, std::int64_t i, std::int64_t down, std::int64_t right,
                        bool flip) {
   std::vector<float> out;
@@ -179,8 +179,8 @@ TEST_CASE(
   }
 }
 
-// The nearest neighbour in pixels must mostly be another shape, which has similar colours. It must
-// not be an equal picture.
+// A picture's nearest neighbour in pixels must mostly be another shape with similar colours, and
+// never an equal picture.
 TEST_CASE("shapes are not told apart by their colours") {
   const Images train = draw_shapes(600, 1), test = draw_shapes(100, 2);
   int right = 0;

@@ -1,5 +1,4 @@
-// Compares tokens with those of a plain search without a cache, and words with those of a regular
-// expression.
+// Compares the tokens with a plain search without a cache, and the words with a regular expression.
 #include "runtime/data/tokens.hpp"
 
 #include <algorithm>
@@ -47,7 +46,7 @@ std::string vocabulary_file(const std::vector<std::string>& all = pieces()) {
   return out;
 }
 
-// GPT-2's words, for ASCII letters and digits.
+// Splits a text into GPT-2's words. Handles only ASCII letters and digits.
 std::vector<std::string> words_of(const std::string& text) {
   static const std::regex word(
       "'(?:[sdmt]|ll|ve|re)| ?[A-Za-z]+| ?[0-9]+| ?[^\\sA-Za-z0-9]+|\\s+(?!\\S)|\\s+");

@@ -16,7 +16,7 @@ std::string value_of(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
-// The value of the variable `name` when the process started.
+// Returns the value that the variable `name` had when the process started.
 std::string value_at_start(const std::string& name) {
   std::ifstream all("/proc/self/environ");
   for (std::string entry; std::getline(all, entry, '\0');)

@@ -1,4 +1,4 @@
-// Ranks whose address space is limited (ulimit -v), as on shared login nodes.
+// Tests ranks whose address space is limited (ulimit -v), as on shared login nodes.
 #include <sys/resource.h>
 
 #include "runtime/base/error.hpp"
@@ -27,7 +27,7 @@ std::vector<Ending> run_with(Bytes limit) {
   return ranks.wait_for_all(std::chrono::seconds(20));
 }
 
-// False under sanitizers, which reserve terabytes of address space for themselves.
+// Returns false under sanitizers, which reserve terabytes of address space for themselves.
 bool can_be_limited() {
   if (address_space() < MiB(4096)) return true;
   WARN("NOT RUN: a limit on addresses, in a program that needs " << (address_space().value >> 30)

@@ -54,7 +54,7 @@ void say_junk(int socket, int number, bool) {
 }
 void greet_as_before(int socket, int number, bool vgpu) {
   constexpr std::array<int, 4> kRanks{1, 2, 63, -3};
-  // The emulator's request as it was before the secret word: memory, device 0 or 1, offset 0.
+  // The emulator's request before the secret word was added: memory, device 0 or 1, offset 0.
   const std::array<std::int32_t, 4> request{0, number % 2, 0, 0};
   if (vgpu)
     (void)!send(socket, request.data(), sizeof request, MSG_NOSIGNAL);

@@ -78,7 +78,7 @@ std::size_t orphaned_sockets(const std::vector<Outcome>& outcomes) {
   return n;
 }
 
-// Skips Open MPI's segments, which may belong to other jobs on this machine.
+// Counts a folder's entries, without Open MPI's segments, which may belong to other jobs.
 std::size_t entries(const char* folder) {
   std::size_t n = 0;
   DIR* const dir = opendir(folder);

@@ -196,7 +196,7 @@ struct Two {
   }
 };
 
-// A child process that runs `body` as user nobody, and exits with 0 if it returns true. The
+// A child process that runs `body` as user nobody, and exits with 0 if `body` returns true. The
 // constructor waits until the body has written a byte to `ready`.
 class Nobody {
  public:

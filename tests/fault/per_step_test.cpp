@@ -40,8 +40,8 @@ std::vector<CountedStep> history_of(const PerStepResult& result) {
   return out;
 }
 
-// Checks that each step has the samples of all its contributors, and none twice in an epoch. A rank
-// that is killed when a step has counted does not report its samples.
+// Checks that each step has the samples of all its contributors, and that no sample occurs twice in
+// an epoch. A rank that is killed when a step has counted does not report its samples.
 void check_samples(const PerStepPlan& plan, const PerStepResult& result) {
   std::map<std::int64_t, std::vector<std::int64_t>> by_step;
   std::map<std::int64_t, int> reports;

@@ -1,4 +1,4 @@
-// Starts that cannot succeed. Each rank ends soon and prints one line that names the culprit.
+// Tests starts that cannot succeed. Each rank must end soon, and name the culprit in one line.
 #include <algorithm>
 #include <memory>
 

@@ -31,8 +31,8 @@ WrongProgram differs(const std::string& name, const Act& common, const Act& othe
 std::string waited_for(const std::string& rank) {
   return "waited " + std::to_string(deadline().count()) + " ms for rank " + rank;
 }
-// Rank 2 never makes the call, because of `why`. If given, `seen` must appear in the others'
-// errors, which say what rank 2 is doing.
+// Rank 2 does `why` instead of making the call. If `seen` is given, it must appear in the other
+// ranks' errors, which describe rank 2's state.
 WrongProgram late(const std::string& name, const Act& waiting, const Act& why,
                   const std::string& seen = "") {
   return {.name = name,

@@ -314,7 +314,7 @@ class Build(Front):
         code, _, err = self.machine.run(".ci/configure", "build/fast", "fast")
         self.assertEqual(code, 1)
         self.one_line(err, "no preset 'fast'", "release debug asan")
-        # The user's presets may have it.
+        # CMakeUserPresets.json may define the preset.
         shutil.copy(self.machine.top / "CMakePresets.json", self.machine.top / "CMakeUserPresets.json")
         self.assertNotIn("no preset", self.machine.run(".ci/configure", "build/fast", "fast")[2])
 
@@ -333,7 +333,7 @@ class BuildOfAUser(Front):
     def test_after_sudo_make(self):
         self.machine.project(STEPS)
         (self.machine.top / "build/release").mkdir(parents=True)
-        # The first file belongs to root.
+        # Pretends that a file belongs to root.
         self.machine.fake("find", "#!/bin/bash\necho \"$1/CMakeCache.txt\"\n")
         self.machine.fake("stat", "#!/bin/bash\necho root\n")
         for command in [(".ci/configure", "build/release", "release"), (".ci/compile", "build/release")]:

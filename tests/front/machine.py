@@ -62,7 +62,7 @@ def included():
 
 class Machine:
     """A checkout with only the files that a newcomer's first commands need, and a PATH with only
-    the listed tools and those that a test adds."""
+    the listed tools and the tools that a test adds."""
 
     def __init__(self, user=0):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ringsmith-front-"))

@@ -12,8 +12,8 @@ archive=$(realpath -m "${1:-build/ringsmith-offline.tar.gz}")
 brought="g++ gfortran cmake make python3 git openssh-client debconf debianutils"
 wanted=$(sed -n 's/^PACKAGES := //p' Makefile)
 
-# names PACKAGE...: these packages and all their dependencies, as apt would install them on an empty
-# system. With an empty cache, because apt does not list packages that it has already fetched.
+# names PACKAGE...: prints the URIs of these packages and all their dependencies, as apt would install them on an
+# empty system. The cache must be empty, because apt does not list packages that it has already fetched.
 names() {
   apt-get -o Dir::State::status=/dev/null -o Dir::Cache::archives="$work/cache" --no-install-recommends \
     --print-uris -qq install "$@" | sed -E "s/^'([^']*)'.*/\1/"
@@ -24,7 +24,7 @@ mkdir -p "$work/cache/partial"
 echo "offline-bundle: looking for packages (apt)"
 # shellcheck disable=SC2086
 names $wanted | sort > "$work/all"
-# libssl-dev's links point to the node's copy.
+# Keeps libssl3 in the bundle, because libssl-dev's links point to its files in the same folder.
 # shellcheck disable=SC2086
 names $brought | grep -v /libssl3 | sort > "$work/brought"
 comm -23 "$work/all" "$work/brought" > "$work/uris"
@@ -69,7 +69,7 @@ done
 ENV
 mkdir -p "$(dirname "$archive")"
 tar czf "$archive" -C "$work" ringsmith-offline
-# A device is lent for minutes, and copying the archive to it takes part of that time.
+# Time on a device can be short, and copying the archive to it takes part of that time.
 most=$((60 << 20))
 [ "$(stat -c %s "$archive")" -le $most ] || {
   echo "offline-bundle: '$archive' has $(stat -c %s "$archive") bytes, at most $most are to be carried: which package is new?" >&2

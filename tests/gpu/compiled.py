@@ -41,7 +41,7 @@ def demangled(names):
 
 def plain(name):
     """Returns a kernel's name without namespaces, template arguments and parameters."""
-    # nvcc's names of lambdas within lambdas, which c++filt cannot demangle
+    # c++filt cannot demangle nvcc's names of lambdas within lambdas.
     if name.startswith("_ZN"):
         at, last = 3, ""
         while number := re.match(r"\d+", name[at:]):

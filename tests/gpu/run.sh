@@ -13,7 +13,7 @@
 #   bench       kernels compared with the measured copy bandwidth, the versions of matrix products
 #   gpt2        a step in GPT-2's shape compared with PyTorch's, and its share of the device's peak
 #   memcheck    compute-sanitizer on the tests of the rings' kernels
-#   registers   of every kernel, and its spills
+#   registers   each kernel's registers, and its spills
 #   rings       processes on 1 to 8 devices, both engines, compared with NCCL if PyTorch has it
 #   tests       all tests that run on the emulator elsewhere: ctest -L vgpu
 #   training    DataParallel compared with DDP; train_gpt trains and writes
@@ -24,8 +24,8 @@
 #                          reported as such
 #   --out DIR              the report goes to DIR/report.md, all output to DIR/log.txt
 #   --build DIR            build there (build/gpu; simulated: build/release)
-#   --simulate             the emulator's build and small sizes, to test this script before a device
-#                          is lent; figures mean nothing; the report goes to
+#   --simulate             the emulator's build and small sizes, to test this script without a device;
+#                          figures mean nothing; the report goes to
 #                          build/test-gpu-simulated.md
 #
 # A part is added to the report when it ends, so a run that is killed leaves the earlier parts.
@@ -104,7 +104,7 @@ not_run() {
   echo "$what: $1: NOT RUN, $2"
   printf '\n### %s: NOT RUN, %s\n' "$1" "$2" | add
 }
-# part KEEP DEADLINE TITLE COMMAND...: runs it for DEADLINE seconds at most, and no longer than the
+# part KEEP DEADLINE TITLE COMMAND...: runs the command for at most DEADLINE seconds, and no longer than the
 # budget lasts; shows the end of its output; adds its last KEEP lines and the verdict to the report.
 part() {
   local keep=$1 deadline=$2 title=$3 begin=$SECONDS verdict=passed left code
@@ -196,7 +196,7 @@ part_registers() {
     not_run registers "no cuobjdump on PATH"
   fi
 }
-# ring WORLD ENGINE TITLE
+# ring WORLD ENGINE DEVICES: runs all_reduce_perf in WORLD processes. DEVICES describes their devices in the report.
 ring() {
   # shellcheck disable=SC2046,SC2086
   part 30 300 "ring, $1 processes on $3, $2 engine" env RINGSMITH_DEADLINE=240 $([[ -z $simulate || $3 != "one device" ]] || echo VGPU_DEVICES=1) \

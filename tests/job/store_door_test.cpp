@@ -101,7 +101,7 @@ TEST_CASE("a door is found by number and socket, and is closed in programs that 
   fcntl(door.outside.get(), F_SETFD, 0);
   CHECK(store::find_door(text.c_str()) == door.outside.get());
   CHECK((fcntl(door.outside.get(), F_GETFD) & FD_CLOEXEC) != 0);
-  // Refused: the same number with another socket, a file, invalid texts, and no text.
+  // find_door() must refuse the same number with another socket, a file, invalid texts and no text.
   const std::string other = store::describe_door(door.inside.get());
   const std::string number = text.substr(0, text.find(':'));
   CHECK(store::find_door((number + other.substr(other.find(':'))).c_str()) == -1);

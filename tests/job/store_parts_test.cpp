@@ -1,4 +1,4 @@
-// The store's parts, without a network.
+// Tests the store's parts without a network.
 #include "runtime/base/error.hpp"
 #include "runtime/job/store/secret.hpp"
 #include "runtime/job/store/session.hpp"

@@ -12,7 +12,7 @@ using namespace ringsmith::kernels;
 
 namespace {
 
-// Small multiples of 1/8, so that every sum below is exact in float and all orders agree.
+// Returns small multiples of 1/8, so that every sum below is exact in float and all orders agree.
 std::vector<float> dyadic(std::int64_t n, unsigned seed) {
   std::mt19937 engine(seed);
   std::uniform_int_distribution<int> d(-16, 16);
@@ -32,7 +32,7 @@ std::vector<Conv2dShape> shapes() {
       {2, 6, 6, 7, 4, 2, 3, 1, 2, 1, 1, 1, 1, 2},  // groups
       {2, 4, 5, 5, 4, 3, 3, 1, 1, 1, 1, 1, 1, 4},  // depthwise
       {1, 2, 3, 3, 2, 3, 3, 1, 1, 3, 3},           // windows that cover only padding
-      {2, 2, 4, 11, 3, 2, 3, 3, 3, 1, 4, 1, 2},    // strides, padding and dilation at once
+      {2, 2, 4, 11, 3, 2, 3, 3, 3, 1, 4, 1, 2},    // strides, padding and dilation
       {0, 2, 4, 4, 3, 3, 3, 1, 1, 1, 1},           // an empty batch
       {1, 16, 17, 19, 32, 3, 3, 2, 2, 1, 1},
       {3, 48, 16, 16, 8, 3, 3, 1, 1, 1, 1},  // rows of one vector

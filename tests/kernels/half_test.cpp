@@ -1,7 +1,8 @@
 // Products of 16-bit matrices must have the bits of the float product of the widened matrices,
 // rounded once, and conversions of whole arrays must equal kernels/half.hpp. Products by bf16
 // instructions (kernels/cpu/fast/matmul_bf16.hpp) are compared with the exact sums, for every kind
-// that this processor has. `make test-bf16` runs this on emulated processors that have them.
+// that this processor has. `make test-bf16` runs this on emulated processors with these
+// instructions.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -143,7 +144,7 @@ struct Exact {
   }
 };
 
-// Sums are small, so one product too many or too few is visible.
+// Returns integers so small that one product too many or too few changes a sum visibly.
 std::vector<float> small_integers(std::int64_t n, unsigned seed) {
   std::mt19937 generator(seed);
   std::vector<float> values(static_cast<std::size_t>(n));
@@ -336,7 +337,7 @@ TEST_CASE("bf16 products are chosen by name, and refused where the processor has
   CHECK_THROWS_WITH(parse_bf16_products("vnni"), ContainsSubstring("use auto, widened"));
 }
 
-// For tests/bf16, which checks that its emulated processors have these instructions.
+// tests/bf16 runs these cases to check that its emulated processors have the instructions.
 TEST_CASE("this processor multiplies bf16 by AVX-512-BF16", "[.avx512_bf16]") {
   CHECK(name_of(bf16_products()) == "avx512_bf16");
 }

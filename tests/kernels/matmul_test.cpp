@@ -234,7 +234,7 @@ TEST_CASE("the oracle's float sums have the bits of ascending order, not of a be
   CHECK(c == 1.0F);
 }
 
-// Runs in a separate process, because in this one another case may have opened the library.
+// Needs a separate process, because another case may already have opened the library in this one.
 TEST_CASE("opens OpenBLAS", "[.][opens_openblas]") {
   cpu_set_t before{}, after{};
   char** const environment = environ;

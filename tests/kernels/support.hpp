@@ -1,4 +1,4 @@
-// Shared by the kernel tests.
+// Helpers of the kernel tests.
 #pragma once
 
 #include <cmath>
@@ -39,7 +39,7 @@ inline std::vector<float> narrow(const std::vector<double>& x) {
   return y;
 }
 
-// The largest |a - b| / max(1, |b|max), or infinity if the sizes or a non-finite value differ.
+// Returns the largest |a - b| / max(1, |b|max); infinity if the sizes or non-finite values differ.
 inline double distance(std::span<const float> a, std::span<const float> b) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   if (a.size() != b.size()) return kInf;

@@ -1,5 +1,5 @@
-// The labs' judge must report a hang only if there is one. It constantly watches processes that
-// pass on a token, and may look between any two of their instructions.
+// The labs' judge must report a hang only if there is one. The test polls it while processes pass a
+// token around, so the judge may look between any two of their instructions.
 #include "labs/kit/board.hpp"
 
 #include <array>

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Hostile submissions: names of folders that are commands, and files that are no files, through `make grade
-SUBMISSION=` and through the command behind it: python3 tests/labs/hostile.py [-v] [NAME]
+"""Tests hostile submissions: folders whose names are commands, and files that are not regular, through `make
+grade SUBMISSION=` and through the command behind it: python3 tests/labs/hostile.py [-v] [NAME]
 
-Each attempt ends with one line, without points, soon, and runs nothing: no canary file appears. Nothing is
-compiled, because each of these submissions is refused before.
+Each attempt must soon end with one line and without points, and must run nothing: no canary file may appear.
+Each of these submissions is refused before anything is compiled.
 """
 import os
 import pathlib
@@ -23,12 +23,12 @@ from labs.course.split import texts
 from labs.course.verdicts import Refused
 
 CANARY = ROOT / f"labs-canary-{os.getpid()}"  # the commands run in ROOT, and a folder's name has no slash
-SECONDS = 300  # of one attempt, on a busy machine
+SECONDS = 300  # limit for one attempt, long enough for a busy machine
 ENVIRONMENT = {**os.environ, "RINGSMITH_NO_DEPS": "1"}
 
 
 def commands_in_names():
-    """Names of folders, each of which runs `touch CANARY` if a shell, make or Python expands it."""
+    """Returns names of folders, each of which runs `touch CANARY` if a shell, make or Python expands it."""
     command = f"touch {CANARY.name}"
     return (f"$({command})", f"`{command}`", f"$(shell {command})", f"${{shell {command}}}", f"$$({command})",
             f";{command}", f"a; {command}; #", f"a & {command} &", f"a | {command}", f"a && {command}",
@@ -45,7 +45,7 @@ NAMES = [" ", "a b", " a b ", "-x", "--help", "--reports=x", "-", "--", "'", '"'
 
 
 def kinds(folder):
-    """Yields (a name, a function that puts something that is no regular file at a path, what the report calls it)."""
+    """Yields (name, function that creates something other than a regular file at a path, the report's term for it)."""
     def socket_at(path):
         with socket.socket(socket.AF_UNIX) as one:
             before = os.getcwd()
@@ -92,7 +92,7 @@ class Hostile(unittest.TestCase):
         shutil.rmtree(self.folder)
 
     def grade(self, submission, *words, through_make=True):
-        """Returns (exit status, what the command said), and requires that nothing ran and nothing hung."""
+        """Returns (exit status, output of the command). Requires that nothing ran and nothing hung."""
         if through_make:
             command = ["make", "-s", "grade", "N=06", f"SUBMISSION={submission}", *words]
         else:
@@ -109,7 +109,7 @@ class Hostile(unittest.TestCase):
         return process.returncode, said
 
     def one_line(self, said, word):
-        """The judge's line; make adds another, about the exit status."""
+        """Requires one line from the judge; make adds another line about the exit status."""
         lines = [line for line in said.split("\n") if line and not re.match(r"make(\[\d+\])?: \*\*\*", line)]
         self.assertEqual(len(lines), 1, said)
         self.assertIn(word, lines[0])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of the code that all labs share: python3 tests/labs/machinery.py [-v] [TestName]. Handouts are in
-handouts.py.
+"""Tests the code that all labs share: python3 tests/labs/machinery.py [-v] [TestName]. handouts.py tests
+handouts.
 
 Tests that need a compiler use lab 06 and the cache of LABS_BUILD. `make grade-the-grader` goes through all
 labs.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of the sandbox: a hostile program (intruder.cpp) instead of a driver, and hostile texts
-instead of a student's, under each kind of sandbox that works here, and with namespaces forbidden:
+"""Tests the sandbox with a hostile program (intruder.cpp) in place of a driver, and hostile texts in
+place of a student's, under each kind of sandbox that works here, and with namespaces forbidden:
 python3 tests/labs/sandbox.py [-v] [NAME]
 
     sandbox.py intrude KIND    one kind, as JSON: the targets that the intruder reached. The tests run it again as
@@ -135,7 +135,7 @@ class Each:
 
     def test_the_judge_is_killed_while_the_sandbox_starts(self):
         """bubblewrap and its child tie themselves to their parents only after some milliseconds: no process may survive
-        if the judge is killed before."""
+        if the judge is killed before then."""
         all_of_them = []
         for moment in range(24):
             with self.judge() as seconds:

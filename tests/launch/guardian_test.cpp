@@ -1,6 +1,6 @@
 // If the guardian or ringrun itself is stopped or killed, the job still ends within seconds and
-// leaves no process. RINGSMITH_TEST_GUARDIANS sets the number of rounds at random moments,
-// RINGSMITH_TEST_SEED the moments:
+// leaves no process. RINGSMITH_TEST_GUARDIANS sets the number of rounds at random moments, and
+// RINGSMITH_TEST_SEED determines the moments:
 //   RINGSMITH_TEST_GUARDIANS=50 build/release/bin/tests_launch "[guardian]"
 #include <cstdlib>
 #include <random>
@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kLimit = 10s;  // from the last signal to ringrun's end
 
-// Two ranks. The environment of all processes that they start contains the folder's name.
+// A job of two ranks. The environment of all processes that they start contains the folder's name.
 struct Job {
   explicit Job(const std::string& script)
       : mark("RINGSMITH_TEST_JOB=" + folder.path.string()),

@@ -1,4 +1,4 @@
-// Whether a control group's files show that the kernel killed a rank because of a memory limit.
+// Tests whether a control group's files show that the kernel killed a rank at a memory limit.
 #include <filesystem>
 
 #include "runtime/job/launch/failure.hpp"
@@ -21,7 +21,7 @@ class Group {
     std::error_code error;
     if (!fs::create_directory(path_, error)) return;
     valid_ = put("memory.max", limit) || put("memory.limit_in_bytes", limit);
-    // Otherwise the kernel would first swap.
+    // Without this limit, the kernel would first swap.
     if (!put("memory.swap.max", "0")) (void)put("memory.memsw.limit_in_bytes", limit);
   }
   Group(const Group&) = delete;

@@ -1,5 +1,5 @@
-// Several nodes, each a ringrun on this host with its own --node-rank. They find node 0's port in a
-// file, so that tests do not compete for a port.
+// Tests jobs on several nodes, each a ringrun on this host with its own --node-rank. They find node
+// 0's port in a file, so that tests do not compete for a port.
 #include <memory>
 #include <sys/stat.h>
 

@@ -1,6 +1,6 @@
-// ringrun --per-step with real training runs, in which random ranks are killed and started again
-// while the others continue. `make test-per-step` does this for three minutes on each transport,
-// with a kill every 10 s; RINGSMITH_TEST_SECONDS and RINGSMITH_TEST_EVERY (seconds) change that.
+// Tests ringrun --per-step with real training runs: random ranks are killed and started again while
+// the others continue. `make test-per-step` does this for three minutes on each transport, with a
+// kill every 10 s; RINGSMITH_TEST_SECONDS and RINGSMITH_TEST_EVERY (seconds) change these times.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -201,7 +201,7 @@ void run_kill_test(const KillTest& test) {
   int kills = 0;
   std::vector<double> killed_at;
   while (seconds_now() < kills_begin + test.seconds - test.every / 2) {
-    // The training will end soon, because its steps are faster than the pilot's.
+    // Stops killing early if the training is about to end: its steps are faster than the pilot's.
     if (newest_step(folder / "run") > steps * 9 / 10) break;
     const int rank = static_cast<int>(random() % kRanks);
     if (const pid_t pid = process_of(mark, rank); pid > 0 && ::kill(pid, SIGKILL) == 0) {
@@ -428,7 +428,7 @@ TEST_CASE("per step: a checkpoint that cannot be continued from is refused once,
   CHECK_THAT(seed.err,
              ContainsSubstring("is from a different training run: --seed was 0, but is 7 here"));
   CHECK(count(seed.err, "] train_mlp: error: ") == 1);  // only one rank prints it
-  // Finite weights whose loss is not finite.
+  // Plants finite weights whose loss is not finite.
   const std::string newest = folder / ("run/checkpoints/" + snapshot_name(30));
   Snapshot snapshot = read_snapshot(newest);
   for (const auto& [name, tensor] : snapshot.tensors.at("model")) tensor.fill_(3e38);

@@ -1,4 +1,4 @@
-// Command lines that ringrun refuses with one line that names the input and the remedy.
+// Tests command lines that ringrun must refuse with one line that names the input and the remedy.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>

@@ -1,6 +1,6 @@
-// In rounds, failed ranks are started again, and nodes join and leave. Each node is a ringrun on
-// this host. The cases include the reference suite's for a changing world: flaky workers, failing
-// agents, a node that leaves, one that joins, one too many.
+// Tests rounds, in which failed ranks are started again, and nodes join and leave. Each node is a
+// ringrun on this host. The cases include the reference suite's cases for a changing world: flaky
+// workers, failing agents, and nodes that leave, join, or are too many.
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -18,7 +18,7 @@ using Words = std::vector<std::string>;
 const std::string kSay =
     "echo round $RINGSMITH_ROUND rank $RANK of $WORLD_SIZE on node $GROUP_RANK restart "
     "$TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS job $TORCHELASTIC_RUN_ID; ";
-// Script: waits until the case creates the file.
+// Returns a script that waits until the test case creates the file.
 std::string until(const std::string& file) {
   return "while [ ! -e " + file + " ]; do sleep 0.02; done; ";
 }

@@ -1,5 +1,5 @@
-// spawn(): if a rank throws, exits, is killed or hangs, the parent must soon throw one line that
-// names it and leave no process behind.
+// Tests spawn(): if a rank throws, exits, is killed or hangs, the parent must soon throw an error
+// of one line that names the rank, and leave no process behind.
 #include "runtime/job/launch/spawn.hpp"
 
 #include <algorithm>

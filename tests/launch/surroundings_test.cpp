@@ -1,4 +1,4 @@
-// Launches on machines without IPv4, without loopback, or with few open files.
+// Tests launches on machines without IPv4, without loopback, or with few open files.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>

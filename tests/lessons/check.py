@@ -26,7 +26,7 @@ from lesson import Fault, Lesson, ROOT, documents, lessons
 
 
 def check_commands(args, report):
-    # Runs one at a time under --update, otherwise two, as many as the smallest machine has cores.
+    # Runs one lesson at a time under --update, otherwise two, because small machines have two cores.
     chosen = documents(args.only)
     with concurrent.futures.ThreadPoolExecutor(1 if args.update else 2) as pool:
         results = pool.map(lambda each: commands.check(each, args.build, args.update), chosen)

@@ -28,7 +28,8 @@ ANNEXES = {
     "tests": "tests and benchmarks",
 }
 SOURCES = (".cpp", ".hpp", ".cu", ".cuh", ".h")
-# The pages' sizes may be off by this share, or by so many lines, because not every commit changes them.
+# The sizes in the pages may be off by the larger of this share and this number of lines, because not every commit
+# updates them.
 NEAR, NEAR_LINES = 0.05, 200
 
 DAYS = [
@@ -98,7 +99,7 @@ def size_of(room):
 
 
 def sizes():
-    """{part: lines, to a hundred}, of the core and of each annex."""
+    """Returns {part: lines, rounded to a hundred} for the core and each annex."""
     annexes = {room: size_of(room) for room in ANNEXES}
     core = sum(map(size_of, CORE)) - sum(size for room, size in annexes.items() if room.startswith(CORE))
     return {part: round(size, -2) for part, size in {"core": core, **annexes}.items()}

@@ -1,5 +1,4 @@
-"""lessons/figures/figures.toml says how each figure is created; this creates them, and checks that they are up to
-date.
+"""Creates the figures as lessons/figures/figures.toml says, and checks that they are up to date.
 
     [[figure]]
     file = "ring_4.svg"

@@ -1,5 +1,5 @@
-"""Spelling of lessons and decks: codespell, with words.txt for words that are right here although it
-rejects them."""
+"""Checks the spelling of lessons and decks with codespell. words.txt lists words that codespell rejects
+but that are right here."""
 import pathlib
 import shutil
 import subprocess

@@ -20,7 +20,7 @@ Result explored(const Litmus& litmus) {
           {"thread " + std::to_string(t), [s, t, &thread = litmus[t]] {
              for (const Operation& op : thread) {
                int zero = 0;
-               if (op.what == What::load)  // not atomic::load: repeated loads would be a wait
+               if (op.what == What::load)  // atomic::load would count as a wait if repeated
                  s->seen[t].push_back(from_value<int>(load(s->at(op.place).key(), op.order)));
                if (op.what == What::store) s->at(op.place).store(op.value, op.order);
                if (op.what == What::add)

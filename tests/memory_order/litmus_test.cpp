@@ -109,7 +109,7 @@ const Known kTable[] = {
       {R(x, relaxed), F(seq_cst), R(y, relaxed)},
       {R(y, relaxed), F(seq_cst), R(x, relaxed)}},
      all_but("||??|??|11", "||10|10|11")},
-    // Two times two writes.
+    // Two threads write the same two places in opposite orders.
     {"2+2W, release",
      {{W(x, 1, release), W(y, 2, release)}, {W(y, 1, release), W(x, 2, release)}},
      {"||11", "||12", "||21", "||22"}},

@@ -1,6 +1,6 @@
 // Compares the explorer with the axioms (oracle.hpp). Random programs of two to four threads must
-// have the same outcomes, each in the same number of executions, so the explorer neither omits nor
-// repeats one.
+// have the same outcomes, each in the same number of executions. So the explorer neither omits nor
+// repeats an execution.
 #include <cstdio>
 #include <random>
 

@@ -1,6 +1,6 @@
-// The memory that DDP adds to plain training. A step adds none, because the gradients are stored in
-// the buckets. Construction (the broadcast's staging) and rebuilding the buckets around existing
-// gradients temporarily add at most one buffer of the gradients' size.
+// Tests how much memory DDP adds to plain training. A step adds none, because the gradients are
+// stored in the buckets. Construction (the broadcast's staging) and rebuilding the buckets around
+// existing gradients temporarily add at most one buffer of the gradients' size.
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/tensor/storage.hpp"
 #include "tests/multi/ddp_support.hpp"

@@ -1,5 +1,5 @@
-// Messages of more than 2 GiB, where a 32-bit count would overflow. A buffer is one MiB, mapped
-// repeatedly, and a separate tail.
+// Tests messages of more than 2 GiB, where a 32-bit count would overflow. A buffer consists of one
+// MiB that is mapped repeatedly, and a separate tail.
 //
 //     address    [ period ][ period ][ period ] ... [ period ][ tail ]
 //     memory     [ period ]<---- the same pages ----------'   [ tail ]

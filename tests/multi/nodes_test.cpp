@@ -1,5 +1,5 @@
-// Compares the bytes between nodes, as counted by the wires, with the schedule's promise. They are
-// fewest with the hierarchical schedule, and none if all ranks share one node.
+// Compares the bytes between nodes, as the wires count them, with the schedule's promise. The
+// hierarchical schedule must send fewer than ring and direct, and none if all ranks share one node.
 #include <algorithm>
 
 #include "runtime/comm/schedule/schedule.hpp"

@@ -1,5 +1,5 @@
-// Groups of some ranks: every collective in them, several groups concurrently, one group per node,
-// and calls by other ranks.
+// Tests groups of some ranks: every collective, several groups concurrently, one group per node,
+// and calls by ranks that are not members.
 #include <algorithm>
 #include <thread>
 

@@ -63,7 +63,7 @@ inline Settings parse(int argc, char** argv) {
   return s;
 }
 
-// Exchanges the id through a file, which appears as a whole.
+// Exchanges the id through a file. rename() makes the file appear with its whole contents.
 inline ncclUniqueId id_by_file(const Settings& s) {
   ncclUniqueId id;
   if (s.process == 0) {

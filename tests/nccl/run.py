@@ -5,7 +5,7 @@
   processes  a process for each rank, the id exchanged by MPI
   both       several processes with several devices each, communicators made in a group
   split      communicators by ncclCommSplit
-  failures   a rank dies, aborts, or is late: the other one's error, and how soon it is reported
+  failures   a rank dies, aborts, or is late: the other rank's error, and how soon it is reported
   all        everything, for `make test-nccl`: 2 to 8 devices, 8 B to 1 MiB, every type and reduction
 
 Exit status 77: not run, with the reason. Each line of the client counts elements, wrong elements, and refusals

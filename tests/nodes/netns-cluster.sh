@@ -1,7 +1,7 @@
 #!/bin/bash
-# N "nodes" on one machine: network + UTS + IPC + mount namespaces, each with
-# its own address, hostname and /dev/shm, joined by a switch. `-h` lists the commands.
-# Over 300 lines because it is one small program: a node, its link, and what can happen to both.
+# Runs N "nodes" on one machine: sets of network, UTS, IPC and mount namespaces, each with its own
+# address, hostname and /dev/shm. A switch joins them. `-h` lists the commands.
+# Over 300 lines because it is one small program: a node, its link, and the failures of both.
 set -euo pipefail
 
 usage() { cat <<'USAGE'
@@ -65,8 +65,8 @@ addr_of() { echo "10.88.0.$(($1 + 1))"; }
 
 # --- state: $state/{count,wire,mtu,seed,hosts}, per node pid.NODE, link.NODE ---
 
-# $base contains a program that runs as this user (netns-wire), and its name is easy to guess, so another user may
-# have created it first.
+# $base contains a program that runs as this user (netns-wire). The folder's name is easy to guess, so another user
+# may have created it first.
 need_own_base() {
     [ ! -L "$base" ] && [ -d "$base" ] || die "$base is not a folder: name another by NETNS_CLUSTER_DIR"
     [ "$(stat -c %u "$base")" = "$(id -u)" ] && [ $((0$(stat -c %a "$base") & 022)) = 0 ] ||
@@ -198,12 +198,12 @@ set_link() {                            # NODE|all KEY=VALUE... (up rate delay l
 
 # --- commands ----------------------------------------------------------------
 
-# Runs as the holder of a node's namespaces: set up, report, sleep forever.
+# Runs as the holder of a node's namespaces: sets the node up, reports its pid, and sleeps forever.
 hold() {                                # NODE
     hostname "$1"
     mount -t tmpfs -o mode=1777 tmpfs /dev/shm
     [ "$1" = switch ] || mount --bind "$state/hosts" /etc/hosts
-    # A new sysfs shows this node's own /sys/class/net; keep the cgroups.
+    # A new sysfs shows this node's own /sys/class/net. The cgroups must stay visible.
     if [ -d /sys/fs/cgroup ] && mkdir -p "$state/cgroup.$1" &&
         mount --rbind /sys/fs/cgroup "$state/cgroup.$1" 2>/dev/null; then
         mount -t sysfs sysfs /sys 2>/dev/null &&

@@ -10,7 +10,7 @@
 #   train       the same training on 2 + 1 ranks by ringrun and on 3 ranks of one host: the same model
 #   heal        a cable that is cut for 3 s, within the deadline: only a delay
 #   partition   a cable that stays cut: every rank names the rank it waits for, at its deadline
-#   kill        all processes of a node are killed: the others name a rank of it immediately
+#   kill        all processes of a node are killed: the others name a rank of that node immediately
 #   elastic     training on 2 + 2 ranks that loses node 1 and gets it back, twice: every sample of
 #               every epoch is in the model once, according to the ranks' records and to the model
 #               itself

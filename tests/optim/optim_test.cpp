@@ -34,7 +34,7 @@ struct Oracle {
   Oracle& operator=(const Oracle&) = delete;
 };
 
-// Parameters of 7 and 1 elements. The gradients of step t are drawn from generator 40 + t.
+// Trains parameters of 7 and 1 elements. The gradients of step t are drawn from generator 40 + t.
 template <class Opt, class Options>
 std::vector<Values> trajectory(const Options& options, int steps) {
   std::vector<Values> out;

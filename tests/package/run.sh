@@ -5,8 +5,8 @@
 #
 #   refusals      a package that is missing, an older C++, a prefix that is not a folder: one line
 #                 with the remedy
-#   prefix        a prefix with a blank, a relative one, ~; an older version's files are removed,
-#                 and make uninstall keeps others'
+#   prefix        a prefix with a blank, a relative prefix, ~; an upgrade removes the old version's
+#                 files, and make uninstall keeps files that it did not install
 #   headers       each installed header compiles alone: minutes
 #   versions      one version, and ranges of them, as find_package() accepts them
 #   subproject    add_subdirectory: configures only the library, and does not change the parent's
@@ -37,7 +37,7 @@ installed() { try cmake --install "$build" --prefix "$prefix"; }
 copied() { mkdir -p "$1" && cp "$top"/labs/template/* "$1"; }
 
 # Checks that build/train in FOLDER learns on three ranks, with the same model on all, and resumes.
-learns() {  # FOLDER [what starts ringrun]
+learns() {  # FOLDER [COMMAND that starts ringrun]
   local folder=$1
   shift
   cd "$folder"
@@ -194,7 +194,7 @@ END
       -DCMAKE_PREFIX_PATH="$prefix"
     try "${other[@]}" cmake --build "$work/my own program/build"
     learns "$work/my own program" "${other[@]}"
-    # A shell splits pkg-config's output at blanks, unless it is evaluated as words.
+    # Evaluates pkg-config's output, because otherwise the shell would split a quoted path at its blanks.
     export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
     eval "set -- $(pkg-config --cflags --libs ringsmith)"
     try "${CXX:-g++}" -std=c++20 main.cpp "$@" -o build/by_hand

@@ -35,7 +35,7 @@ std::vector<Bytes> bytes(const std::vector<std::size_t>& values) {
   return out;
 }
 
-// n layers of Linear(width, width): weight, bias, weight, bias, ...
+// Returns n layers of Linear(width, width): weight, bias, weight, bias, ...
 std::vector<BucketItem> linears(std::size_t n, std::size_t width) {
   std::vector<BucketItem> items;
   for (std::size_t i = 0; i < n; ++i) {

@@ -302,7 +302,7 @@ TEST_CASE("PowerSGD of a gradient whose rank it can hold loses nothing") {
   CHECK(v[4] == std::vector<float>(10, 1.0F));
   for (std::size_t i = 0; i < v[0].size(); ++i) {
     CHECK(v[1][i] == v[0][i]);  // all-reduced
-    // Sums of a dozen numbers of order 1 in f32, in three chained products.
+    // Rounding of three chained products in f32, with sums of a dozen numbers of order 1.
     CHECK(std::abs(v[2][i] - v[0][i]) < 1e-5F);
     CHECK(std::abs(v[3][i] - v[0][i]) < 1e-5F);
   }

@@ -16,8 +16,8 @@
 
 namespace ringsmith::test {
 
-// Devices for n replicas, from device() on. With the emulator's devices, the root is device 1, to
-// catch code that assumes 0.
+// Returns devices for n replicas, from device() on. With the emulator's devices, the root is
+// device 1, to catch code that assumes 0.
 inline std::vector<Device> replica_devices(int n) {
   std::vector<Device> out;
   for (int i = 0; i < n; ++i)
@@ -97,7 +97,8 @@ inline Trained train_replicated(int n, const std::vector<Tensor>& batches, doubl
       net, [&](const Tensor& x) { return dp.forward(x); }, batches, lr);
 }
 
-// The largest difference relative to 1 + the magnitude; NaN if a value is NaN or shapes differ.
+// Returns the largest difference relative to 1 + the magnitude. Returns NaN if a value is NaN or
+// if shapes differ.
 inline double difference(const std::vector<std::vector<float>>& a,
                          const std::vector<std::vector<float>>& b) {
   if (a.size() != b.size()) return std::nan("");

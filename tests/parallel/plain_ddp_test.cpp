@@ -58,8 +58,8 @@ TEST_CASE("plain DDP: gradients of every toy equal DistributedDataParallel's, bi
 
 TEST_CASE("plain DDP: a training has DistributedDataParallel's bits after every step",
           "[plain_ddp]") {
-  // Sums are rounded. Two ranks have only one order, and with three, tree uses one order for all
-  // elements. By default, the order would depend on the position in messages of more than 16 KiB.
+  // Sums are rounded. With two ranks a sum has only one order, and with three, tree uses one order
+  // for all elements. By default, the order would depend on the position in messages above 16 KiB.
   const int world = GENERATE(1, 2, 3);
   std::vector<std::unique_ptr<MLP>> models;  // before the threads: they share the default generator
   for (int i = 0; i < 2 * world; ++i) {

@@ -12,8 +12,8 @@ TEST_CASE("an all-reduce starts between gradients, not after the last one") {
   Fixture f;
   f.step({2, 1, 0});
   // The first backward uses one bucket, because the order of the gradients is still unknown; later
-  // ones use one per gradient. The calling thread reduces the last bucket, because no computation
-  // is left to overlap.
+  // backwards use a bucket per gradient. The calling thread reduces the last bucket, because no
+  // computation is left to overlap.
   CHECK(f.group->log ==
         Log{"grad 2", "grad 1", "grad 0", "all_reduce(15 f32)", "wait", "all_gather"});
   f.zero_grad();

@@ -1,4 +1,4 @@
-// SIGTERM and SIGUSR1 while a StopRequest exists. apps/preempt_test.cpp tests whole programs.
+// Tests SIGTERM and SIGUSR1 while a StopRequest exists. tests/apps/preempt_test.cpp tests programs.
 #include "runtime/parallel/stop_request.hpp"
 
 #include <csignal>

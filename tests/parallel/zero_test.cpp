@@ -42,8 +42,8 @@ const std::vector<Kind>& kinds() {
 constexpr std::int64_t kRows = 3;  // per rank and step
 const std::vector<std::int64_t> kWidths{5, 13, 11, 2};
 
-// No number of ranks above 1 divides the sizes of all parameters. There are three buckets, and the
-// last bias has two elements, fewer than most worlds have ranks.
+// No number of ranks above 1 divides the sizes of all parameters. There are three buckets. The last
+// bias has two elements, so in worlds above 2 some ranks own none of them.
 DdpOptions small_buckets() {
   DdpOptions options;
   options.first_bucket_mb = options.bucket_cap_mb = 0.0003;
@@ -52,7 +52,7 @@ DdpOptions small_buckets() {
 }
 
 std::vector<std::unique_ptr<MLP>> models(int world) {
-  // Only this thread may use the default generator.
+  // This thread draws all models, because threads must not share the default generator.
   std::vector<std::unique_ptr<MLP>> out;
   for (int r = 0; r < world; ++r) {
     manual_seed(4);

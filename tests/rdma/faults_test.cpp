@@ -1,4 +1,4 @@
-// Failures of RDMA. Ranks are threads, each with a device of the VM (RINGSMITH_TEST_RDMA,
+// Tests failures of RDMA. Ranks are threads, each with a device of the VM (RINGSMITH_TEST_RDMA,
 // "rxe0,rxe1").
 #include <chrono>
 #include <cstdlib>
@@ -89,7 +89,7 @@ std::string other_key(const std::string& hexadecimal) {
 }  // namespace
 
 TEST_CASE("a wrong key is refused by the peer's device, and both ranks say so", "[rdma]") {
-  // A wrong key for the slots to which rank 0 writes.
+  // Plants a wrong key for the slots to which rank 0 writes.
   const auto said = complaints([](auto& words) {
     std::string& key = words[kWordsBefore + kSlotsKey];
     key = other_key(key);

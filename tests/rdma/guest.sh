@@ -2,13 +2,13 @@
 # Run by run.sh in the VM: guest.sh WHAT DEVICES BUILD_DIR
 #   N        the collectives (tests_multi) on N ranks
 #   large    one message of more than 2 GiB
-#   train    one small training over rdma equals the one over shm, byte for byte; by mpirun and
-#            ringrun; and a ringrun on each of two nodes, as in runtime/comm/README.md's "Two machines"
+#   train    a small training over rdma equals the same training over shm, byte for byte; by mpirun,
+#            ringrun, and a ringrun on each of two nodes, as in runtime/comm/README.md's "Two machines"
 #   kill     a rank is killed: the others name it
 #   kills    the same $RINGSMITH_TEST_KILLS times at random moments
 #   faults   wrong keys and addresses, queues at their limits (tests_rdma)
 #   link     a link that is down for 3 s causes a delay; one that stays down is reported
-# After each, the kernel must have as many queue pairs, completion queues and memory regions as
+# After each case, the kernel must have as many queue pairs, completion queues and memory regions as
 # before.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -20,13 +20,13 @@ export RINGSMITH_DEADLINE=${RINGSMITH_VM_SECONDS:-280}
 ranks() { "$here/../support/mpirun.sh" "$@"; }
 die() { echo "rdma: $1" >&2; [ $# -lt 2 ] || cat "$2" >&2; exit 1; }
 
-# The resources that the kernel still holds for processes.
+# Prints the number of resources that the kernel still holds for processes.
 resources() { rdma res show | awk '{for (i = 1; i < NF; ++i) if ($i == "qp" || $i == "mr" || $i == "cq") n += $(i + 1)} END {print n + 0}'; }
 
 train() {
   local world=$1 small="--layers 1 --dim 16 --heads 2 --context 16 --batch 2 --steps 4 --validation-windows 2 --sample 0"
   head -c 20000 "$here/../../README.md" > /tmp/text
-  train_one() {  # NAME START... : as START says
+  train_one() {  # NAME COMMAND...: trains with the command's program and options
     local name=$1; shift
     # shellcheck disable=SC2086
     "$@" --data /tmp/text $small --progress off --run-dir "/tmp/$name$world" > /tmp/log 2>&1 || die "$name on $world ranks:" /tmp/log
@@ -52,7 +52,7 @@ two_nodes() {
   echo "a ringrun on each of two nodes, over rdma: every sum right"
 }
 
-# all_reduce_perf on $1 ranks in the background, for very long; returns after its header.
+# Runs all_reduce_perf on $1 ranks in the background for a long time; returns after its header.
 start_busy() {
   setsid "$here/../support/mpirun.sh" "$1" "$bin/all_reduce_perf" "${over_rdma[@]}" "${@:2}" > /tmp/busy.log 2>&1 &
   busy=$!

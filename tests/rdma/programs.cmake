@@ -19,7 +19,7 @@ foreach(PROGRAM tests_multi tests_rdma tests_fault train_gpt all_reduce_perf rin
   add_dependencies(vm_${PROGRAM} ringsmith_vm_kernels ringsmith_vm_kernels_fast)
 endforeach()
 
-# WHAT of guest.sh, devices, seconds. Exit status 77: not run, with the reason. Tests with a configuration are for
+# Adds the test WHAT of guest.sh. Exit status 77: not run, with the reason. Tests with a configuration are for
 # `make test-rdma` (ctest -C rdma), because the emulated processor needs a minute or two per additional rank.
 function(ringsmith_rdma_test WHAT DEVICES SECONDS)
   add_test(NAME rdma_${WHAT} ${ARGN}

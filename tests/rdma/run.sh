@@ -3,7 +3,7 @@
 #
 # The VM (vm/run-in-softroce-vm.sh) runs this host's programs under QEMU, whose processor lacks the newest
 # instructions. Therefore the programs in DIR (default build/release/vm) are built for it (programs.cmake).
-# RINGSMITH_VM_SECONDS: its deadline (280). Exit status 77: not run, with a line that gives the
+# RINGSMITH_VM_SECONDS: the VM's deadline (280). Exit status 77: not run, with a line that gives the
 # reason.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -18,7 +18,7 @@ done
 [ -x "$dir/bin/tests_multi" ] || not_run "no programs for the VM in $dir"
 [ -n "$(find /usr/lib -name 'librxe-rdmav*.so' -print -quit 2> /dev/null)" ] || not_run "no librxe (ibverbs-providers)"
 
-# A VM that has not finished prints no last line. Its exit status then means nothing.
+# A VM that does not finish prints no last line, and its exit status means nothing.
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0

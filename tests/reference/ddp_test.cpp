@@ -16,7 +16,7 @@ Tensor rows_of_rank(const Tensor& t, int rank, int world) {
   return t.slice(0, rank, t.size(0), world).contiguous();
 }
 
-// The gradients of w1, b1 and w2 on one shard.
+// Returns the gradients of w1, b1 and w2 on one shard.
 std::vector<Tensor> shard_gradients(const nlohmann::json& doc, int rank, int world) {
   std::vector<Tensor> p;
   const auto load = [&](const char* name) { return tensor(doc.at(name)).to(test::device()); };

@@ -277,7 +277,7 @@ class Replay {
 
 double run_tolerance(const json& run, Device device) {
   const std::string hook = run.contains("hook") ? run.at("hook").at("name") : "none";
-  // Norms and products of factors are summed in another order than PyTorch's, and the
+  // Norms and products of factors are summed in a different order from PyTorch's, and the
   // orthogonalisation amplifies the previous step's rounding to a few times 1e-5.
   if (hook == "power_sgd") return 1e-4;
   // The reference is a single process, which normalises and sums the whole batch; here ranks

@@ -18,7 +18,7 @@ using namespace ringsmith::reference;
 
 namespace {
 
-// Absent attributes have PyTorch's defaults. Unknown ones are refused.
+// Absent attributes have PyTorch's defaults. Unknown attributes are refused.
 std::unique_ptr<Optimizer> make(const std::string& kind, const nlohmann::json& attrs,
                                 const std::vector<Tensor>& params) {
   std::set<std::string> known{"lr", "weight_decay", "clip_grad_norm", "norms"};

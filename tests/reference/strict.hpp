@@ -3,7 +3,7 @@
 // ringsmith must have the same bits.
 //
 // Model: Linear(in, hidden) - ReLU - Linear(hidden, out), mean-squared error, SGD with momentum.
-// Parameters in the order w1, b1, w2, b2.
+// The parameters are in the order w1, b1, w2, b2.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ namespace ringsmith::reference {
 
 namespace {
 
-// One rank's batches over all epochs. The last batch of an epoch may be smaller.
+// Returns one rank's batches over all epochs. The last batch of an epoch may be smaller.
 std::vector<std::vector<std::int64_t>> batches(const StrictRun& run, int rank) {
   DistributedSampler sampler(run.samples, {.replicas = run.world,
                                            .rank = rank,

@@ -27,7 +27,7 @@ IMAGES = {"channels": 2, "size": 6, "classes": 3, "batch": 3, "rows": 16}
 
 
 def micro_steps(run, world):
-    """[step][rank][micro-step] row indices, all distinct within a step."""
+    """Returns [step][rank][micro-step] row indices, which are counted up modulo the number of rows."""
     groups = run.get("groups") or [1] * run.get("steps", 4)
     counts = run.get("inputs")  # join: number of batches of each rank
     steps, row = [], 0
@@ -183,8 +183,9 @@ def run_ddp(run, world, port):
 
 
 def run_alone(run, world, port):
-    """The results that SyncBatchNorm must give, by one process without DDP: PyTorch's own only runs on GPUs. All
-    rows go through one BatchNorm2d; the loss is the mean over ranks of the sum over their rows, divided by "batch"."""
+    """Returns the results that SyncBatchNorm must give, computed by one process without DDP, because PyTorch's
+    SyncBatchNorm runs only on GPUs. All rows go through one BatchNorm2d; the loss is the mean over ranks of the sum
+    over their rows, divided by "batch"."""
     import torch
     torch.set_num_threads(1)
     torch.backends.mkldnn.enabled = False

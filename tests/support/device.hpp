@@ -1,5 +1,5 @@
 // The device of a test program: RINGSMITH_TEST_DEVICE (cpu, cuda:1, ...), by default the CPU. CTest
-// runs such programs twice, e.g. as autograd and autograd_cuda.
+// runs such programs twice, e.g. as autograd and autograd_on_device.
 #pragma once
 
 #include <cstdlib>

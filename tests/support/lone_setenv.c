@@ -118,6 +118,6 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
   return code;
 }
 
-static void forget_threads(void) { atomic_store(&threads_of_program, 0); }  // fork() copies one
+static void forget_threads(void) { atomic_store(&threads_of_program, 0); }  // fork() copies one thread
 
 __attribute__((constructor)) static void begin(void) { pthread_atfork(NULL, NULL, forget_threads); }

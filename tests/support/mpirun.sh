@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # mpirun.sh WORLD PROGRAM [ARGS...]: starts PROGRAM on WORLD ranks, also as root and on fewer cores.
-# RINGSMITH_DEADLINE (seconds, default 240; 0: none) bounds the whole group. After it every rank is
-# killed, and a line reports it. Without an mpirun on the machine, ringrun starts the ranks.
+# RINGSMITH_DEADLINE (seconds, default 240; 0: none) bounds the whole group. After the deadline every
+# rank is killed, and a line reports it. Without an mpirun on the machine, ringrun starts the ranks.
 set -u
 world=$1
 shift
@@ -10,7 +10,7 @@ export OMPI_MCA_btl_base_warn_component_unused=0 OMPI_MCA_rmaps_base_oversubscri
 export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}
 # Ranks share two cores, so each uses one BLAS thread.
 export OPENBLAS_NUM_THREADS=1
-# Open MPI stores its session in this folder. It explains an unusable folder in 30 lines.
+# Open MPI stores its session in this folder. If the folder is unusable, it would print 30 lines.
 for variable in TMPDIR TEMP TMP; do
   folder=${!variable:-}
   [ -z "$folder" ] || break

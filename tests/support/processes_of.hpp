@@ -25,7 +25,7 @@ inline std::vector<pid_t> all_processes() {
   return out;
 }
 
-// The running processes that were started with NAME=VALUE in their environment.
+// Returns the running processes that were started with NAME=VALUE in their environment.
 inline std::vector<pid_t> processes_with(const std::string& variable) {
   std::vector<pid_t> out;
   for (const pid_t pid : all_processes()) {

@@ -20,7 +20,7 @@ struct ProgramResult {
   std::string err;
 };
 
-// Looks argv[0] up in PATH. Kills the program's process group at the deadline.
+// Runs a program, looking argv[0] up in PATH. Kills its process group at the deadline.
 inline ProgramResult run_program(const std::vector<std::string>& argv, double seconds = 60,
                                  const std::string& working_dir = "") {
   std::array<std::array<int, 2>, 2> pipes{};

@@ -49,7 +49,7 @@ def stop(text):
 
 
 def read_entries(folder, config):
-    """Returns the entries that ctest would run without a selection, with CMake's properties of them
+    """Returns the entries that ctest would run without a selection, with their properties from CMake
     (tests/tiers.cmake)."""
     table = {}
     written = folder / "tests/entries.txt"
@@ -117,7 +117,7 @@ def recorded(folder, entries):
 
 def estimate(entries, times, slots):
     """Returns the seconds that ctest needs. It starts entries that take all cores first, then the
-    longest; serial ones run alone."""
+    longest; serial entries run alone."""
     waiting = sorted(entries, key=lambda e: (e.serial, e.processors < slots - 2, -times.get(e.name, UNKNOWN_S)))
     running, now = [], 0.0  # pairs (end, slots)
     while waiting or running:
@@ -340,7 +340,7 @@ def record_on_page(times):
 
 
 def record(folder):
-    """Writes the times of the last run; times of entries that were not in it are kept."""
+    """Writes the times of the last run, and keeps the times of entries that it did not run."""
     if not (folder / "tests.xml").exists():
         stop(f"no results in '{folder}': run make test-all first")
     cases = xml.parse(folder / "tests.xml").getroot().findall("testcase")

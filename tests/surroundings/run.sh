@@ -38,8 +38,8 @@ namespaces() {
   unshare "$@" true 2> /dev/null || not_run "no right to make namespaces here (a container?)"
 }
 
-# The training. Arguments: the command that starts ringrun, RUN_DIR, a BIN folder if not the
-# build's.
+# train RUN_DIR [BIN [COMMAND...]]: runs the training. BIN: the programs' folder, by default the
+# build's. COMMAND: starts ringrun.
 options=(--hidden 16 --draw 200 --steps 6 --batch 8 --no-trace --progress off --timeout 60)
 train() {
   local out=$1 bin=${2:-$build/bin}
@@ -119,7 +119,7 @@ case $what in
   no-home) plain; train_here env -u HOME -u USER -u LOGNAME -u TMPDIR -u LANG -u TERM ;;
   locale)
     plain
-    # Compiled here, because few systems have it; without its sources the variables must do no harm.
+    # Compiles the locale, because few systems have it. Without the locale's sources the variables must do no harm.
     localedef -i de_DE -f UTF-8 "$work/de_DE.UTF-8" > /dev/null 2>&1 || echo "surroundings: no sources of de_DE here: the variables alone"
     train_here env LOCPATH="$work" LANG=de_DE.UTF-8 LC_ALL=de_DE.UTF-8
     python3 -c 'import json, sys; [json.loads(line) for line in open(sys.argv[1])]' "$work/here/metrics.jsonl"

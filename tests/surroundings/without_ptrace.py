@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""without_ptrace.py PROGRAM [ARGS...]: runs it so that no process may access another, as under strict seccomp rules."""
+"""without_ptrace.py PROGRAM [ARGS...]: runs PROGRAM; no process may access another, as under strict seccomp rules."""
 import ctypes
 import os
 import platform

@@ -55,7 +55,7 @@ WRAPPERS = {"env": (0, "uCS"), "sudo": (0, "ugpCh"), "nice": (0, "n"), "nohup": 
 LONG_WITH_VALUE = {"--user", "--wd", "--root", "--reuid", "--regid", "--signal", "--propagation"}
 OPTIONAL = {"nvidia-smi"}  # installed with the driver; scripts that use it continue without it
 BUILT = re.compile(r"lesson\d\d_\w+|tests_\w+")
-# These scripts run with busybox, which has other commands.
+# These scripts run in the VM. Their commands are not checked.
 IN_THE_VM = ("tests/rdma/vm/init", "tests/rdma/guest.sh")
 NAME = re.compile(r"[A-Za-z_][\w.+-]*")
 

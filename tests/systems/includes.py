@@ -126,7 +126,7 @@ class Sources:
                 if header not in there and not there & set(GIVES.get(header, "").split()) and re.search(use, self.code[name])]
 
     def add(self, name, headers):
-        """Adds a line next to one of the same kind; clang-format sorts them."""
+        """Adds the lines next to an include of the same kind; clang-format sorts them."""
         lines = (self.root / name).read_text().split("\n")
         new = [f"#include <{header}>" for header in headers]
         at = next((n for n, line in enumerate(lines) if re.fullmatch(r"#include <[a-z_/.]+>", line)), None)

@@ -119,8 +119,8 @@ if [ -n "$bare" ]; then
   exit 0
 fi
 
-# enter COMMAND...: runs it in the system. Its processes and mounts end together. Call it in a subshell, which it
-# replaces.
+# enter COMMAND...: runs the command in the system. Its processes and mounts end together. Call enter in a subshell,
+# which it replaces.
 root='' packages='' objects=''
 enter() {
   exec timeout --kill-after=5 $LIMIT unshare --mount --propagation private --pid --fork --kill-child \
@@ -129,8 +129,8 @@ enter() {
 as_root() (
   enter /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive /bin/sh -c "$1"
 )
-# as_user COMPILER COMMAND: runs it with a login's environment, the compiler, and no settings of this machine.
-# Start it as a job, whose process it replaces, so that the trap below ends it.
+# as_user COMPILER COMMAND: runs the command with a login's environment, the compiler, and no settings of this machine.
+# Start as_user as a job, whose process it replaces, so that the trap below ends it.
 as_user() {
   local c=${1/clang++/clang}
   enter /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin /usr/sbin/runuser -u $USERNAME -- /usr/bin/env -i \

@@ -129,8 +129,8 @@ class TooOld(unittest.TestCase):
             self.assertRegex(said[0], r"^g\+\+ 11\.[0-9.]+ is too old: use g\+\+ 12 or clang\+\+ 14 or newer \(CXX=\.\.\.\)$")
 
     def test_a_python(self):
-        """Any version that can parse the file reports it, before it imports modules that an old
-        one lacks."""
+        """Any version that can parse the file reports that it is too old, before it imports modules that
+        old versions lack."""
         for name in ("__init__", "__main__"):
             ast.parse((ROOT / f"labs/course/{name}.py").read_text(), feature_version=(3, 7))
         say = "import sys, runpy; sys.version_info = (3, 10, 12); sys.modules['tomllib'] = None; " \

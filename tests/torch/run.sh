@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh [short]: tests of PyTorch's backend (labs/torch). Exit status 77: not run, with a line that
+# run.sh [short]: tests PyTorch's backend (labs/torch). Exit status 77: not run, with a line that
 # gives the reason.
 #
 #   short   run by ctest: each collective on a few sizes, a training run of each model, a kill, a

@@ -4,7 +4,7 @@
     suite.py [--world 3] [--backend ringsmith|gloo] [--only PATTERN] [--list FILE]
 
 torch.testing._internal.distributed.distributed_test is PyTorch's test for its backends: collectives, groups,
-DDP, ZeroRedundancyOptimizer, join. Every case runs in separate processes, by PyTorch's own runner, forked from one that
+DDP, ZeroRedundancyOptimizer, join. PyTorch's own runner runs every case in separate processes, forked from one that
 has imported it. A case is passed, failed, or not applicable for the reason that PyTorch's decorators give (it needs a
 GPU, or NCCL). A case that fails is run over gloo, too. If it passes there, it must be in EXPECTED, with its reason, or
 the script fails; a case in EXPECTED that passes is a failure, too.

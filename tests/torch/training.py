@@ -5,7 +5,7 @@
 
 In gloo's order of sums (algorithm gloo_ring) every loss and every parameter must have gloo's bits. In the backend's own
 order they may differ by rounding, but not more. Buckets in communication memory do not change the bits.
-Then it compares more with gloo: ZeroRedundancyOptimizer, a join of uneven inputs, hooks, and buffers that DDP broadcasts.
+Then it compares other features with gloo: ZeroRedundancyOptimizer, a join of uneven inputs, hooks, broadcast buffers.
 """
 import argparse
 import hashlib

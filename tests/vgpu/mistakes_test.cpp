@@ -63,7 +63,7 @@ TEST_CASE("a driver that waits: an allocation, and a first launch, while a kerne
   const std::vector<std::string> words = {"a kernel spins forever", "kernel wait_for"};
   caught("allocation_beside_waiting", words, waits);
   caught("first_launch_beside_waiting", words, waits);
-  // With kernels loaded in advance, no launch is a first one. Without VGPU_DRIVER_WAITS=1, nothing
+  // With kernels loaded in advance, no launch loads a kernel. Without VGPU_DRIVER_WAITS=1, nothing
   // waits.
   for (const std::string setting : {"VGPU_DRIVER_WAITS=1", "VGPU_DRIVER_WAITS=0"}) {
     const auto eager = run_program(

@@ -49,7 +49,7 @@ __global__ void halves(int* out) {
   out[lane] = v;
 }
 
-// Lanes leave one by one, and the remaining ones still synchronize.
+// Lanes leave one by one, and the remaining lanes still synchronize.
 __global__ void leaving(int* out) {
   const unsigned lane = threadIdx.x;
   for (unsigned turn = 0; turn < lane; ++turn) out[lane] = static_cast<int>(__ballot_sync(kAll, 1));

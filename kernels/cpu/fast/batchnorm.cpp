@@ -1,7 +1,8 @@
 // Channels are spread over threads, and each channel has kSumLanes independent partial sums, so
 // that the compiler can vectorise without reordering additions. y is (x - mean) * scale + bias.
 //
-// After a Linear layer a channel has one pixel, and the input is processed as rows of channels.
+// After a Linear layer a channel has one pixel: sums then run down the columns of an (n, c) matrix,
+// and y is computed row by row.
 #include "kernels/batchnorm.hpp"
 
 #include <array>
@@ -19,8 +20,8 @@ constexpr std::size_t kSumLanes = 16;
 typedef double Lanes __attribute__((vector_size(kSumLanes * sizeof(double))));
 
 // Sums each term over n elements in one pass. Lane l adds the elements l, l + kSumLanes, and so on.
-// At the end, the lanes are added in order. A term's argument loads from an array: a vector of all
-// lanes if the elements are contiguous, otherwise one number.
+// At the end, the lanes are added in order. A term receives a function that loads from an array: a
+// vector of all lanes if the elements are contiguous, otherwise one number.
 template <class... Terms>
 std::array<double, sizeof...(Terms)> lane_sums(std::size_t base, std::size_t step, std::int64_t n,
                                                const Terms&... terms) {

@@ -37,8 +37,8 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// Length of the sum that a tile runs in one pass: for dw, kPixels pixels; for y and dx, as many
-// taps as keep the weights of all rows and B in L2.
+// The number of terms that a tile adds in one pass: for dw, kPixels pixels; for y and dx, as many
+// taps as keep the weights of all rows and the panel of B in L2.
 constexpr std::int64_t kPixels = 512;
 constexpr std::int64_t kWeights = 3 << 15, kLeastTaps = 384, kMostTaps = 1024;
 constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
@@ -47,7 +47,7 @@ constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
   return (taps + passes - 1) / passes;
 }
 constexpr std::int64_t kBlockColumns = 256;     // columns that are processed before the next taps
-constexpr std::int64_t kFrameFloats = 1 << 20;  // most floats of images framed together for dw
+constexpr std::int64_t kFrameFloats = 1 << 20;  // limit on images framed together for dw, in floats
 
 using Offsets = std::vector<std::int64_t>;
 
@@ -70,7 +70,7 @@ enum class ImageOf { kA, kB };
 template <int R, int V, ImageOf kImage>
 void run_conv_tile(const ConvTile& t) {
   Vec sum[R][V];
-#pragma GCC unroll 6  // without unrolling, the sums would be in memory
+#pragma GCC unroll 6  // otherwise the compiler keeps the sums in memory
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v)
@@ -117,7 +117,7 @@ constexpr std::array<float, static_cast<std::size_t>(kRows)> kZeros{};
 struct Frame {
   std::int64_t planes;         // per image
   std::int64_t h, w;           // of a plane, without zeros
-  std::int64_t top, left;      // zeros before the plane. If negative, rows or columns to skip
+  std::int64_t top, left;      // zeros before the plane, or, if negative, rows or columns to skip
   std::int64_t rows, columns;  // with zeros
   [[nodiscard]] std::int64_t size() const { return planes * rows * columns; }
 };
@@ -228,7 +228,7 @@ void pack(const float* in, const Panel& panel, const std::int64_t* taps, std::in
 }
 
 // Adds the products of `depth` taps, starting at tap k, to a panel of out. If k is 0, the panel
-// starts from p.start. Columns that form contiguous vectors are read in place. Others are packed
+// starts from p.start. Columns that form contiguous vectors are read in place; others are packed
 // first.
 void run_panel(const ImageProduct& p, const Panel& panel, const float* in, std::int64_t k,
                std::int64_t depth, float* packed) {
@@ -414,13 +414,13 @@ void grad_of_class(const Conv2dShape& s, const float* dy, const float* weight, c
         for (const auto& [kw, column] : columns.taps)
           p.taps.push_back((o * frame.rows + row - up) * frame.columns + column - left);
     const auto turn = [&](const float* kernel, float* to) {
-      constexpr std::int64_t kUsual = 9;  // the usual number of taps gets a constant trip count
+      constexpr std::int64_t kUsual = 9;  // taps of a 3 x 3 kernel: a loop of constant length
       if (whole && taps == kUsual)
         for (std::int64_t t = 0; t < kUsual; ++t) to[t] = kernel[kUsual - 1 - t];
       else
         for (const std::int64_t tap : of_kernel) *to++ = kernel[tap];
     };
-    constexpr std::int64_t kStreams = 8;  // rows written alternately, few enough for the cache
+    constexpr std::int64_t kStreams = 8;  // rows that are written in turn, few enough for the cache
     for (std::int64_t block = 0; block < channels; block += kStreams)
       for (std::int64_t o = 0; o < out_channels; ++o)
         for (std::int64_t c = block; c < std::min(channels, block + kStreams); ++c)

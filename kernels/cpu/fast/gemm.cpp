@@ -66,14 +66,15 @@ std::int64_t tile_space(std::int64_t tile_rows, std::int64_t depth) {
 }
 
 // Copies rows i, columns k of a in the order in which tiles read them: tile by tile, column by
-// column. a is a transpose, so its rows are adjacent in memory and one pass suffices.
+// column. a is a transpose, so the elements of a column are adjacent in memory, and one pass over
+// the columns suffices.
 void pack_rows(Matrix<const float> a, Range i, Range k, std::int64_t tile_rows,
                float* __restrict out) {
   const std::int64_t tiles = i.size / tile_rows, rest = i.size % tile_rows;
   const std::int64_t space = tile_space(tile_rows, k.size);
   for (std::int64_t c = 0; c < k.size; ++c) {
     const float* from = &a(i.begin, k.begin + c);
-    if (tile_rows == kRows)  // copying a constant number of floats takes two instructions
+    if (tile_rows == kRows)  // a copy of constant size is inlined
       for (std::int64_t t = 0; t < tiles; ++t)
         std::memcpy(out + t * space + c * kRows, from + t * kRows, kRows * sizeof(float));
     else
@@ -102,7 +103,7 @@ class Scratch {
   std::int64_t size_ = 0;
 };
 
-// Copy C to and from a separate buffer, for tiles with a partial vector or a transposed C.
+// copy_in() and copy_out() copy C to and from a buffer, for a partial vector or a transposed C.
 void copy_in(Matrix<const float> from, float* tile, std::int64_t tile_row) {
   for (std::int64_t r = 0; r < from.rows; ++r)
     for (std::int64_t j = 0; j < from.cols; ++j) tile[r * tile_row + j] = from(r, j);
@@ -146,7 +147,7 @@ class Product {
     }
   }
 
-  // Cost of the copies in this orientation, in contiguous floats.
+  // Cost of the copies in this orientation; copying a contiguous float costs 1.
   [[nodiscard]] double price() const {
     const auto size = [](const auto& m) { return static_cast<double>(m.rows * m.cols); };
     return (copies_a(a_.cols) ? size(a_) : 0) + (b_.col_stride == 1 ? 1 : 4) * size(b_) +
@@ -242,7 +243,7 @@ void run(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Matrix<c
   (plain.price() <= turned.price() ? plain : turned).run();
 }
 
-constexpr double kThreadWork = 1 << 21;  // multiply-adds per thread, at least
+constexpr double kThreadWork = 1 << 21;  // least number of multiply-adds per thread
 
 }  // namespace
 

@@ -7,8 +7,8 @@
 //
 // One step loads 4 vectors of B, broadcasts 6 numbers of A and does 24 multiply-adds. Each vector
 // is used 6 times and each number 4 times, so the bottleneck is the arithmetic, not the loads. The
-// independent sums hide the latency of a multiply-add. AVX has 16 registers instead of 32, so there
-// a step has 2 vectors and 12 multiply-adds.
+// independent sums hide the latency of a multiply-add. AVX has 16 registers instead of 32, so its
+// step has 2 vectors and 12 multiply-adds.
 #pragma once
 
 #include <array>
@@ -30,10 +30,10 @@ inline constexpr std::int64_t kLanes = 4, kVectors = 4;  // 24 of the 32 registe
 inline constexpr std::int64_t kLanes = 4, kVectors = 2;
 #endif
 inline constexpr std::int64_t kRows = 6, kWidth = kLanes * kVectors;
-inline constexpr std::int64_t kTallRows = 12;  // of a narrow tile, to use as many accumulators
+inline constexpr std::int64_t kTallRows = 12;  // of a narrow tile, to use more accumulators
 
 typedef float Vec __attribute__((vector_size(kLanes * 4)));
-// Each compiles to one instruction, for any address.
+// load() and store() compile to one instruction each, for any address.
 [[gnu::always_inline]] inline Vec load(const float* from) {
   Vec v;
   std::memcpy(&v, from, sizeof v);

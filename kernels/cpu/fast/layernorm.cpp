@@ -26,8 +26,8 @@ constexpr float kFarOff = 1024;
 
 // Normalises a row whose mean is far off. Differences between the elements and a first mean are
 // exact, or nearly so, and the mean of the differences corrects the first mean. `rest` is the part
-// of the correction that does not fit into `mean`, which backward reads. Never inlined, so that the
-// loop for other rows is compiled the same way.
+// of the correction that is lost when `mean` is rounded; backward reads only `mean`. The function
+// is not inlined, so that it does not change the code of the loop for other rows.
 [[gnu::noinline]] void far_off_row(const float* row, std::int64_t n, float eps, const float* w,
                                    const float* b, float* __restrict out, float& mean,
                                    float& rstd) {
@@ -114,7 +114,7 @@ void layer_norm_backward(std::span<const float> dy, std::span<const float> x,
       }
     }
   });
-  // In order, so that sums do not depend on the number of threads.
+  // Adds the shares in order, so that the sums do not depend on the number of threads.
   for (std::int64_t block = 0; block < blocks; ++block) {
     const float* share = shares.data() + block * 2 * n;
     for (std::size_t i = 0; i < dweight.size(); ++i) dweight[i] += share[i];

@@ -65,8 +65,8 @@ bool has_avx512_bf16() {
          (cpuid(7, 1).eax & kBf16) != 0;
 }
 
-// Linux (since 5.16) saves the 8 KiB of tiles only for processes that request it, once for all
-// threads.
+// Linux (since 5.16) saves the 8 KiB of tiles only for processes that request it. One request
+// covers all threads.
 bool has_amx_bf16() {
   constexpr unsigned kTilesAndBf16 = 1U << 24 | 1U << 22;
   constexpr int kRequestPermission = 0x1023,
@@ -90,7 +90,7 @@ struct Packed {
   operator Packed<const T>() const { return {data, rows, cols, stride}; }
 };
 
-// In whole cache lines, because a row of a tile is one line.
+// Memory in whole cache lines, because a row of a tile is one line.
 class Scratch {
  public:
   Packed<Pair> get(std::int64_t rows, std::int64_t cols) {
@@ -173,7 +173,7 @@ Packed<const Pair> pack_b(const Matrix<const bf16>& b, std::int64_t pairs, std::
 
 constexpr int kRows = 6, kVectors = 4;  // 24 of the 32 registers are sums
 
-// c = or += R rows of A, starting at a, times V vectors of columns of B, starting at b.
+// c = (or +=) R rows of A, starting at a, times V vectors of columns of B, starting at b.
 template <int R, int V>
 [[gnu::target("avx512f,avx512bf16")]] void add_vectors(const Pair* a, std::int64_t a_stride,
                                                        const Pair* b, std::int64_t b_stride,
@@ -190,7 +190,7 @@ template <int R, int V>
     for (int r = 0; r < R; ++r) {
       int word = 0;
       std::memcpy(&word, a + r * a_stride + p,
-                  sizeof word);  // because it may be two bf16 of the caller's matrix
+                  sizeof word);  // the word may be two bf16 of the caller's matrix
       const __m512i row = _mm512_set1_epi32(word);
       for (int v = 0; v < V; ++v)
         sum[r][v] = _mm512_dpbf16_ps(sum[r][v], reinterpret_cast<__m512bh>(row),

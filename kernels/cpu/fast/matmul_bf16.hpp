@@ -8,8 +8,8 @@
 // adds a pair's second product first, and tdpbf16ps adds even and odd k separately, 16 pairs at a
 // time, and then their sum to C. Second, they treat operands and results below 2^-126 as zero. NaN
 // and infinity propagate, and sums of integers below 2^24 are exact. If no operand is below 2^-126,
-// other sums of k products are within (k + 2) (2^-24 (|c| + sum |a b|) + 2^-126) of
-// the exact sum (tests/kernels/half_test.cpp).
+// other sums of k products differ from the exact sum by at most
+// (k + 2) (2^-24 (|c| + sum |a b|) + 2^-126) (tests/kernels/half_test.cpp).
 //
 // The bits of a bf16 training run therefore depend on the processor. DDP tolerates different
 // processors: each rank computes gradients with its own instructions, but all ranks take the same
@@ -23,8 +23,8 @@
 
 namespace ringsmith::kernels::cpu::fast {
 
-// True if this processor and its Linux support `how`. The first call for AMX asks Linux to let this
-// process use tiles.
+// True if this processor and its Linux kernel support `how`. The first call for AMX asks Linux to
+// let this process use tiles.
 [[nodiscard]] bool processor_has(Bf16Products how);
 
 // sums = (or +=) a b. `how` must not be `widened`, and the processor must support it. The memory of

@@ -33,8 +33,8 @@ struct Range {
 
 std::int64_t blocks(std::int64_t n, std::int64_t side) { return (n + side - 1) / side; }
 
-// Number of rows and columns of a block of C. Large blocks copy less. Small ones are used if large
-// ones would leave some threads with less work. The size does not affect the bits.
+// Number of rows and columns of a block of C. Large blocks copy less. Small blocks are used if
+// large ones would leave some threads with less work. The size does not affect the bits.
 template <class T>
 std::int64_t side_of_block(const Matrix<T>& c) {
   constexpr std::int64_t kLarge = 512, kSmall = 256;
@@ -47,7 +47,7 @@ Matrix<T> part(const Matrix<T>& m, Range rows, Range cols) {
           m.row_stride, m.col_stride};
 }
 
-// A dense float copy of m in `memory`, column-major if m is stored by columns.
+// Returns a dense float copy of m in `memory`, column-major if m is stored by columns.
 template <class T>
 Matrix<const float> widened(const Matrix<const T>& m, std::vector<float>& memory) {
   memory.resize(static_cast<std::size_t>(m.rows * m.cols));

@@ -12,9 +12,9 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// a * b + c with one rounding, if the processor has such an instruction. Otherwise clang 19
-// contracts a sum in a loop's vector body but not in its remainder, so an element's bits would
-// depend on its position in a shard.
+// Returns a * b + c, with one rounding if the processor has such an instruction. If the loops
+// contained the plain expression, clang 19 would contract it in a loop's vector body but not in its
+// remainder, and an element's bits would depend on its position in a shard.
 inline float fused(float a, float b, float c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
   return std::fma(a, b, c);

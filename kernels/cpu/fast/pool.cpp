@@ -48,7 +48,7 @@ void max_row(T* __restrict best, std::int32_t* __restrict where, const T* __rest
   }
 }
 
-// Number of rows (or columns) of a window that count. An output's divisor is rows times columns.
+// Returns how many rows (or columns) of a window count. The divisor is rows times columns.
 std::int64_t counted(std::int64_t o, std::int64_t stride, std::int64_t pad, std::int64_t kernel,
                      std::int64_t size, bool include_pad) {
   const std::int64_t begin = o * stride - pad;

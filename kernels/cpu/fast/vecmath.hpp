@@ -1,9 +1,9 @@
 // exp, log, tanh, sigmoid, erf and GELU as straight-line float arithmetic that compilers vectorise.
 //
 // A loop over std::exp calls the C library once per element. A loop over vec::exp processes 4 to 16
-// lanes at a time, because nothing here branches: both sides of a choice are computed and one is
-// selected. Each function reduces its argument to a short interval and evaluates a minimax
-// polynomial there (fitted with Remez exchange in 40 digits).
+// lanes at a time, because no function here branches: both sides of a choice are computed and one
+// is selected. Each function reduces its argument to a short interval and evaluates a minimax
+// polynomial there (fitted by Remez exchange with 40 digits).
 //
 // Accuracy against float64, on every 509th float (tests/kernels/vecmath_test.cpp): exp, log, tanh
 // and erf within 2 ulp, sigmoid within 3, subnormal results included. NaN stays NaN; exp(+-inf),

@@ -50,7 +50,7 @@ class Float16 {
     h.bits_ = static_cast<std::uint16_t>(bits);
     return h;
   }
-  // a * b + c, rounded once. The product is exact in double.
+  // Returns a * b + c, rounded once. The product is exact in double.
   static Float16 fma(Float16 a, Float16 b, Float16 c) {
     const double product = double(float(a)) * double(float(b)), addend = double(float(c));
     const double sum = product + addend;

@@ -21,8 +21,8 @@
 
 // ---- vector types ----
 //
-// Aligned as on the device, so that a misaligned vector load is an error here too (UBSan reports
-// it).
+// The types are aligned as on the device, so that a misaligned vector load is an error here too
+// (UBSan reports it).
 
 struct uint3 {
   unsigned x, y, z;
@@ -58,8 +58,8 @@ VGPU_VECTORS(double, double, 16, 16)
 
 // ---- device functions ----
 //
-// Beyond <cmath>: the fast approximations (as accurate as <cmath> here), bit casts, bit counts, and
-// loads and stores with a cache hint (ignored here).
+// The functions that <cmath> lacks: fast approximations (here as accurate as <cmath>), bit casts,
+// bit counts, and loads and stores with a cache hint (ignored here).
 
 inline float rsqrtf(float x) { return 1.0F / sqrtf(x); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }

@@ -37,11 +37,11 @@ enum cudaError_t : int {
 
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
-cudaError_t cudaGetLastError();  // also resets it
+cudaError_t cudaGetLastError();  // also resets the last error
 cudaError_t cudaPeekAtLastError();
 
 namespace vgpu {
-// About this thread's last failed call, or "" if there is none.
+// Describes the failure of this thread's last failed call. Returns "" if no call has failed.
 const char* why();
 }  // namespace vgpu
 

@@ -3,7 +3,7 @@
 //
 //   ldmatrix   all 32 lanes meet, and the last to arrive reads all rows
 //   mma        all 32 lanes meet
-//   cp.async   arrives immediately or when its thread waits for its group, as VGPU_SEED decides
+//   cp.async   copies immediately or when its thread waits for its group, as VGPU_SEED decides
 //              for each copy. Thus a missing wait, commit or barrier shows up: a thread reads a
 //              stage that has not arrived, or overwrites a stage that another thread still reads
 #pragma once

@@ -72,8 +72,8 @@ void nanosleep(unsigned ns, const Source& where);
 #define gridDim (::vgpu::current_block->grid_dim)
 inline constexpr int warpSize = 32;
 
-// All threads of the block must meet here. If a thread has left or waits at another line, the
-// kernel is reported. Orders memory within the block.
+// All threads of the block must meet here. If a thread has left the kernel or waits at another
+// line, an error ends the process. Orders memory within the block.
 inline void __syncthreads(vgpu::Source where = vgpu::Source::current()) {
   vgpu::barrier(vgpu::Combine::none, false, where);
 }
@@ -99,14 +99,14 @@ inline void __nanosleep(unsigned ns, vgpu::Source where = vgpu::Source::current(
 // ---- warp shuffles and votes: 32 neighbouring threads exchange registers ----
 //
 // All lanes named in the mask meet at the call. As on the device, a shuffle orders no memory
-// (__syncwarp does), and reading from a lane that did not call it gives a pattern of ones, which is
-// NaN in every float.
+// (__syncwarp does). Reading from a lane that did not call it is undefined on a device; here it
+// gives all ones, which is NaN in every floating-point type.
 
 namespace vgpu {
 
 enum class Vote : std::uint8_t { all, any, ballot };
 
-// The value that lane `from` (0 to 31) brought to this meeting.
+// Returns the value that lane `from` (0 to 31) brought to this meeting.
 std::uint64_t shuffle(unsigned mask, std::uint64_t value, unsigned from, const Source& where);
 unsigned vote(Vote kind, unsigned mask, bool predicate, const Source& where);
 void sync_warp(unsigned mask, const Source& where);

@@ -1,3 +1,3 @@
-// <cuda_fp8.h> of the emulator, which has no 8-bit types. For programs that include it before they
-// check whether __CUDA_FP8_TYPES_EXIST__ is defined.
+// <cuda_fp8.h> of the emulator, which has no 8-bit types. It is empty, for programs that include it
+// before they check whether __CUDA_FP8_TYPES_EXIST__ is defined.
 #pragma once

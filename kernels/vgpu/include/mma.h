@@ -1,8 +1,8 @@
 // <mma.h> of the emulator, with the part of nvcuda::wmma that ringsmith uses: 16 x 16 results in
 // float from bf16 (k = 16) or TF32 (k = 8) operands, stored by rows.
 //
-// On a device, the lane that holds an element is unspecified. Here lane l has the elements l, l +
-// 32, ... in the order of rows.
+// On a device, the lane that holds an element is unspecified. Here lane l has the elements l,
+// l + 32, ... in row-major order.
 #pragma once
 
 #include <bit>

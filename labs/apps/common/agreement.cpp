@@ -44,8 +44,8 @@ int run_program(const char* name, const std::function<int()>& body) {
       // mpirun kills all ranks as soon as one has failed. Wait, so that the rank that reports the
       // error can print it first.
       if (e.exit_code() != ExitCode::preempted) std::this_thread::sleep_for(kLastWords);
-      // A launcher would have ended this rank by now. Without one, this rank may be the only one
-      // that knows of the error.
+      // A launcher would have terminated this rank by now. Without a launcher, this rank may be the
+      // only one that knows about the error.
       if (!e.unsaid().empty()) throw UsageError(e.unsaid());
       return static_cast<int>(e.exit_code());
     }

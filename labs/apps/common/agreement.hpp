@@ -6,7 +6,7 @@
 //   rank 1: 2.29 ---+--> all_gather --> every rank has all losses, computes the mean in rank order
 //   rank 2: nan  --'                    and sees that rank 2 has NaN
 //
-// A mean alone (an all-reduce) would not tell which rank has NaN. On the CPU, the exchange starts
+// A mean alone (an all-reduce) would not reveal which rank has NaN. On the CPU, the exchange starts
 // before backward and is awaited after it, so the two overlap.
 #pragma once
 
@@ -22,7 +22,7 @@
 namespace ringsmith::apps {
 
 // Ends the program silently with the exit code of the rank that reports the error. unsaid: this
-// rank's own error, printed only if no launcher ends this rank first.
+// rank's own error, printed only if no launcher terminates this rank first.
 class QuietStop : public Error {
  public:
   explicit QuietStop(ExitCode code, std::string unsaid = {})
@@ -35,7 +35,7 @@ class QuietStop : public Error {
   std::string unsaid_;
 };
 
-// Collective. Runs body on every rank. If body throws an Error on some ranks, the lowest of them
+// Collective. Runs body on every rank. If body throws an Error on some ranks, the lowest such rank
 // rethrows it, and all other ranks throw QuietStop. A CommError is rethrown immediately, because
 // the ranks can no longer agree through the group.
 void together(comm::ProcessGroup& group, const std::function<void()>& body);
@@ -50,7 +50,7 @@ class LossExchange {
   LossExchange(const LossExchange&) = delete;
   LossExchange& operator=(const LossExchange&) = delete;
 
-  // preempt: save a checkpoint and end (StopRequest); stop: end now, because of an error on this
+  // preempt: save a checkpoint and exit (StopRequest). stop: exit now, because of an error on this
   // rank.
   enum class Wish : std::uint8_t { none, preempt, stop };
   void begin(double loss, Wish wish = Wish::none);
@@ -68,7 +68,8 @@ class LossExchange {
 };
 
 // Collective. Return the vectors of all ranks in rank order, and their element-wise sum. All
-// vectors must have the same length. Meant for a few numbers of a report, not for measured code.
+// vectors must have the same length. Meant for the few numbers of a report, not for code that is
+// timed.
 [[nodiscard]] std::vector<std::vector<double>> gather_rows(comm::ProcessGroup& group,
                                                            const std::vector<double>& values);
 [[nodiscard]] std::vector<double> sum_over_ranks(comm::ProcessGroup& group,

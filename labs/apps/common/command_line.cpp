@@ -263,7 +263,7 @@ struct CommandLine::Impl {
     return app.get_option_no_throw(cluster ? word.substr(0, 2) : before_equals(word));
   }
 
-  // The first word that looks like an option but is unknown. Skips the values of options.
+  // Returns the first word that looks like an option but is unknown. Skips the values of options.
   [[nodiscard]] std::optional<std::string> first_unknown(int argc, const char* const* argv) const {
     for (int i = 1; i < argc; ++i) {
       const std::string word = argv[i];
@@ -277,7 +277,8 @@ struct CommandLine::Impl {
     return {};
   }
 
-  // The reason for the first refused option that was given, if any.
+  // Returns why the first given option that refuse() has named is refused, or nothing if none was
+  // given.
   [[nodiscard]] std::optional<std::string> refusal() const {
     for (const auto& [option, why] : refused)
       if (option->count() > 0) return why + "; " + where_listed();
@@ -310,8 +311,8 @@ struct CommandLine::Impl {
            where_listed();
   }
 
-  // Empty if no option is close. --step and --steps are always close, because one is a prefix of
-  // the other.
+  // Returns an empty string if no option is close. --step and --steps are always close, because one
+  // is a prefix of the other.
   [[nodiscard]] std::string nearest(const std::string& word) const {
     std::string best;
     std::size_t fewest = word.size() / 3 + 1;

@@ -1,5 +1,5 @@
-// Parses a program's command line. Every mistake is reported in one line and ends the program with
-// exit code 6.
+// Parses a program's command line. Every mistake is reported in one line, and the program exits
+// with code 6.
 //
 // CLI11 does the parsing; only command_line.cpp includes its 10,000 lines. This class differs from
 // CLI11 in three ways. The help has two columns of wrapped text. Messages describe a bound in words
@@ -23,9 +23,9 @@ class Option;
 
 namespace ringsmith::apps {
 
-// The ranks that print an error. All ranks see the same arguments, so only rank 0 prints the error,
-// and the launcher ends the other ranks. Without a launcher, the other ranks print the error as
-// well (QuietStop).
+// Which ranks print an error. All ranks see the same arguments, so only rank 0 prints the error,
+// and the launcher terminates the other ranks. Without a launcher, the other ranks print the error
+// as well (QuietStop).
 enum class Speaker { first_rank, everybody };
 
 // Returns an empty string if the argument is valid, or else the error: "'x' is not a whole number
@@ -39,7 +39,7 @@ class Option {
   Option* required();
   Option* excludes(Option* other);
   Option* environment(const std::string& variable);
-  // The default as --help shows it; empty: none.
+  // Sets the default that --help shows; an empty text shows none.
   Option* default_text(const std::string& text);
   // For a list: takes at most this many values, which may also be separated by commas.
   Option* separated_by_commas(int most);
@@ -58,7 +58,8 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
 
   // names: "-n,--steps", or "folder" for a positional argument. The initial value is the default.
-  // The last value wins, but a vector takes all. T is std::string, a number, or a vector of these.
+  // If an option is repeated, its last value wins; a vector takes all values. T is std::string, a
+  // number, or a vector of these.
   template <class T>
   Option* add_option(const std::string& names, T& value, const std::string& meaning);
   Option* add_flag(const std::string& names, bool& value, const std::string& meaning);

@@ -70,7 +70,7 @@ std::string find_source_root() {
 }
 
 std::vector<std::string> list_sources(const std::string& root) {
-  // Sort relative paths, so that the order does not depend on root.
+  // Sorts relative paths, so that the order does not depend on root.
   std::vector<std::string> paths;
   for (const char* folder : kFolders) {
     if (std::error_code ignored; !fs::is_directory(fs::path(root) / folder, ignored)) continue;

@@ -26,7 +26,7 @@ struct JobOptions {
   int ranks_per_node = 0;
   std::string flight_dir;
   double timeout = 30;  // seconds; each program adds this option itself
-  // Compared across the ranks by the bootstrap: every option except those in kMayDiffer.
+  // The bootstrap compares these across the ranks: every option except those in kMayDiffer.
   comm::Settings settings;
 };
 

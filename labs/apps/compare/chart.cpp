@@ -11,7 +11,7 @@ namespace ringsmith::apps {
 
 namespace {
 
-// Plain rules first, for renderers without variables and media queries; dark mode follows.
+// Plain rules come first, for renderers without variables and media queries; dark mode follows.
 constexpr const char* kStyle = R"(<style>
   text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2430; }
   .paper { fill: #ffffff; }
@@ -172,7 +172,8 @@ class Plot {
           fmt::format("<path class=\"curve {}{}\" d=\"{}\"/>\n", name_of(curve.role), style, way);
   }
 
-  // Prints each curve's last value next to its end. Moves down labels that would overlap.
+  // Prints each curve's last value next to the end of the curve. Moves down labels that would
+  // overlap.
   void labels() {
     struct Label {
       const Curve* curve;

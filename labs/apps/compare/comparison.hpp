@@ -14,7 +14,7 @@ namespace ringsmith::apps {
 struct Usage {
   double seconds = 0;  // median of the measured steps
   // Bytes per step. DataParallel: parameters and gradients, at the root. DDP: gradients, at the
-  // rank that sends the most; received is the same.
+  // rank that sends the most, which receives as much.
   double sent = 0, received = 0;
   // Other bytes per step. DataParallel: inputs, outputs and the outputs' gradients, over the root's
   // links. DDP: the N - 1 short records that each rank sends to agree on which gradients exist
@@ -24,7 +24,7 @@ struct Usage {
   double other_memory = 0;  // of the other device that needs the most; 0 if there is none
 };
 
-// On the CPU, the memory figures are 0.
+// One measured comparison. On the CPU, the memory figures are 0.
 struct Comparison {
   int devices = 0;
   double parameter_bytes = 0;  // P

@@ -30,7 +30,7 @@
 namespace ringsmith::apps {
 namespace {
 
-constexpr double kMostApart = 1e-5;      // relative; the two sum in different orders
+constexpr double kMostApart = 1e-5;      // relative; the two methods sum in different orders
 constexpr double kMostDeviation = 0.01;  // of the counters from the formulas
 
 struct Training {
@@ -148,7 +148,8 @@ Values train_data_parallel(const std::vector<Device>& devices, const std::vector
   return values_of(*model);
 }
 
-// Fills `usage` with this rank's figures; root_memory is this rank's memory, whichever rank it is.
+// Fills `usage` with this rank's figures; root_memory is this rank's memory, even if it is not rank
+// 0.
 Values train_rank(MLP& model, const std::shared_ptr<comm::ProcessGroup>& group, Device device,
                   const std::vector<Batch>& batches, const Training& o, Usage& usage) {
   model.to(device);

@@ -1,8 +1,8 @@
 // Forwards to another process group, and counts the bytes that this rank sends and the
 // communication memory that it allocates.
 //
-// The bytes come from this rank's steps in the schedule of each call, regardless of how they are
-// executed. The schedule must be known, so an all-reduce with Algorithm::automatic throws
+// The bytes are computed from this rank's steps in the schedule of each call, regardless of how the
+// steps are executed. The schedule must be known, so an all-reduce with Algorithm::automatic throws
 // UsageError.
 #pragma once
 

@@ -110,7 +110,7 @@ bool ParameterServer::push_and_pull() {
     const Tensor grad = p.grad();
     if (!grad.defined())
       place.zero_();
-    else if (data_of(grad) != data_of(place))  // set by hand, not by backward
+    else if (data_of(grad) != data_of(place))  // set by the program, not by backward
       place.copy_(grad);
     at += p.numel();
   }

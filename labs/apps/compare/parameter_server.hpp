@@ -6,9 +6,9 @@
 //   rank 2            '--------- g(w0) ---'-> w2                 staleness 1: w1 was made meanwhile
 //
 // A rank pushes its gradients and receives the current parameters. It waits for the server, never
-// for another rank. The price: a gradient may be applied to newer parameters than those from which
-// it was computed. The gradient's staleness is the number of updates in between; with W equally
-// fast ranks it is W - 1. Moreover, all gradients and parameters pass through one rank.
+// for another rank. The price is that a gradient may be applied to newer parameters than it was
+// computed from. The gradient's staleness is the number of updates in between; with W equally fast
+// ranks it is W - 1. Moreover, all gradients and parameters pass through one rank.
 //
 // Dean et al., "Large scale distributed deep networks" (DistBelief), NIPS 2012; Hogwild!, 2011.
 #pragma once
@@ -33,8 +33,8 @@ class ParameterServer {
 
   // Collective. Copies rank 0's parameters to all ranks. The parameters become views into one
   // block, and the gradients views into another. Rank 0 serves the other ranks on dedicated
-  // threads. budget: number of updates that the server accepts, summed over all ranks. f32 only
-  // (UsageError). The group and the model must outlive this object.
+  // threads. budget: number of updates that the server accepts, summed over all ranks. Throws
+  // UsageError unless all parameters are f32. The group and the model must outlive this object.
   ParameterServer(comm::ProcessGroup& group, Module& model, const MakeOptimizer& make_optimizer,
                   std::int64_t budget);
   ~ParameterServer();  // joins the threads, whose waits have the group's deadline
@@ -43,14 +43,14 @@ class ParameterServer {
 
   // Pushes this rank's gradients (zeros where undefined), pulls the parameters after the update,
   // and makes .grad undefined. Returns false, without an update, if the budget was already used up.
-  // After false, it must not be called again.
+  // It must not be called again after it has returned false.
   bool push_and_pull();
 
   // Collective. Blocks until all ranks know that the budget is used up. Rethrows an error of a
   // server thread.
   void finish();
 
-  // One value for each of this rank's accepted pushes, in order.
+  // Returns one value for each of this rank's accepted pushes, in order.
   [[nodiscard]] const std::vector<std::int64_t>& staleness() const { return staleness_; }
   // On rank 0: bytes of parameters and gradients exchanged with the other ranks, and seconds spent
   // on updates.

@@ -27,8 +27,8 @@ struct TrainedModel {
   double flops = 0;               // per step and GPU, forward and backward
 };
 
-// Load a file; labs/scaling/*.json show every key. A name with neither '/' nor '.' selects a file
-// of labs/scaling. Throw UsageError naming the file and the error.
+// Load a JSON file; the files in labs/scaling are examples. A name with neither '/' nor '.' selects
+// a file of labs/scaling. Throw UsageError naming the file and the error.
 [[nodiscard]] comm::Topology load_topology(const std::string& name_or_file);
 [[nodiscard]] TrainedModel load_model(const std::string& name_or_file);
 

@@ -1,6 +1,6 @@
 // scaling: predicts how fast a model would train on a cluster described in a file, with up to
-// 16,384 GPUs. Nothing is measured: computation follows from FLOPs, and the simulator gives the
-// times of the all-reduces.
+// 16,384 GPUs. Nothing is measured: the time of the computation follows from FLOPs, and the
+// simulator gives the times of the all-reduces.
 #include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
@@ -69,7 +69,8 @@ std::string ms(double seconds) {
   return fmt::format("{:.{}f}", seconds * 1e3, seconds < 0.1 ? 2 : seconds < 10 ? 1 : 0);
 }
 
-// Flushes each row, even into a pipe, because rows for thousands of GPUs take seconds.
+// Flushes each row, even if the output is a pipe, because a row for thousands of GPUs takes
+// seconds.
 void print_row(const Options& o, double compute, const Row& row) {
   for (std::size_t a = 0; a < row.steps.size(); ++a) {
     const PredictedStep& step = row.steps[a];

@@ -75,7 +75,7 @@ double round_trip(ProcessGroup& group, int peer, std::vector<std::uint8_t>& data
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Half of the median round trip.
+// Returns half of the median round-trip time.
 double one_way(ProcessGroup& group, int peer, bool first, std::size_t bytes, int times) {
   std::vector<std::uint8_t> data(bytes);
   std::vector<double> seconds;

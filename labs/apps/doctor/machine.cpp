@@ -183,7 +183,7 @@ void processor(Findings& out) {
 }
 
 // Returns the address in an interface's entry, or an empty string if the interface is down or the
-// address is link-local or no IP address.
+// address is link-local or not an IP address.
 std::string address_in(const ifaddrs& entry) {
   if (entry.ifa_addr == nullptr || (entry.ifa_flags & IFF_UP) == 0) return {};
   const int family = entry.ifa_addr->sa_family;

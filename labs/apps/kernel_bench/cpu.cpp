@@ -71,7 +71,7 @@ void add_linear(std::vector<Case>& cases, const std::string& layer, std::int64_t
 }
 
 void add_matmul(std::vector<Case>& cases) {
-  // Cubes; a layer of the MLP; a projection of a GPT as wide as GPT-2.
+  // Cubes, a layer of the MLP, and a projection of a GPT that is as wide as GPT-2.
   for (const auto [m, k, n] : std::vector<ProductSize>{{32, 32, 32},
                                                        {64, 64, 64},
                                                        {128, 128, 128},

@@ -224,7 +224,8 @@ std::string bench_bandwidth(const KernelBenchOptions& o) {
 
 std::vector<ProductSize> product_sizes(bool emulated) {
   if (emulated) return {{64, 64, 64}, {128, 128, 128}, {64, 24, 157}};
-  // The last three are GPT-2's: 8 x 1024 tokens to queries, keys and values; to the MLP; to logits.
+  // The last three are products of GPT-2: from 8 x 1024 tokens to queries, keys and values; to the
+  // MLP; to logits.
   return {{512, 512, 512},   {1024, 1024, 1024}, {2048, 2048, 2048}, {4096, 4096, 4096},
           {8192, 768, 2304}, {8192, 768, 3072},  {8192, 768, 50257}};
 }

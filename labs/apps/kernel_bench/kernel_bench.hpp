@@ -36,8 +36,8 @@ struct ProductSize {
   bool operator==(const ProductSize&) const = default;
 };
 [[nodiscard]] std::vector<ProductSize> product_sizes(bool emulated);
-// The values vary, because constant operands toggle few bits: the chip would draw less power and
-// clock higher than with real data.
+// The values vary, because constant operands toggle few bits: the chip would draw less power, and
+// run at a higher clock rate, than with real data.
 [[nodiscard]] Tensor factor_of_product(std::int64_t rows, std::int64_t columns, Device device);
 
 // Input data for the kernels: n numbers from -1 to 1, with period 201.

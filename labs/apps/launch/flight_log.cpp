@@ -37,8 +37,8 @@ std::string read_file(const std::string& path, std::size_t most) {
   return bytes;
 }
 
-// True if every call has a name, no sequence exceeds its number, and all numbers fit into one ring.
-// The last condition also bounds the reader's work.
+// True if every call can be described, no sequence exceeds its number, and all numbers fit into one
+// ring. The last condition also bounds the reader's work.
 bool are_plausible(const std::vector<FlightRecord>& records) {
   if (records.empty()) return true;
   if (records.back().number - records.front().number >= kFlightEntries) return false;

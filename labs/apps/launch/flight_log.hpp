@@ -32,7 +32,7 @@ struct FlightLog {
 // even on a FIFO. The texts are untrusted: sanitize them before printing them.
 [[nodiscard]] FlightLog read_flight(const std::string& path);
 
-// The first collective that not all ranks completed, or in which their calls differ.
+// The first collective that not all ranks have completed, or in which the ranks' calls differ.
 struct Divergence {
   enum class Kind : std::uint8_t {
     different,  // ranks made different calls
@@ -53,7 +53,7 @@ struct Divergence {
 // Takes the logs of some or all ranks of one group. Skips collectives that have been overwritten in
 // any log.
 [[nodiscard]] std::optional<Divergence> first_divergence(const std::vector<FlightLog>& logs);
-// Null if the log has no record of the collective.
+// Returns null if the log has no record of the collective.
 [[nodiscard]] const FlightRecord* find_collective(const FlightLog& log, std::uint64_t sequence);
 
 }  // namespace ringsmith::comm

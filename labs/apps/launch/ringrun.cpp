@@ -1,5 +1,5 @@
 // ringrun: starts N ranks of a program on this host, or on each of several hosts, and waits for
-// them. Its options follow torchrun's where torchrun has them.
+// them. Options that torchrun also has mean the same as in torchrun.
 #include <algorithm>
 #include <array>
 #include <cmath>

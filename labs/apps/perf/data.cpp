@@ -11,7 +11,7 @@ using comm::ReduceOp;
 
 namespace {
 
-// The type represents every integer up to the returned one exactly.
+// Returns the largest n such that the type represents all integers from 0 to n exactly.
 double exact_integers(DType dtype) {
   switch (dtype) {
     case DType::f16:
@@ -46,8 +46,9 @@ std::uint32_t hash(const Pattern& pattern, int rank, std::size_t index) {
   return h * 2246822519u >> 9;
 }
 
-// The bound on the inputs' magnitude for sum, min, max and avg. Ranks from `ranks` on contribute
-// zeros, so that the sum is exact even with more ranks than the type has exact integers.
+// The bound on the inputs' magnitude for sum, min, max and avg. Ranks with numbers of `ranks` and
+// above contribute zeros, so that the sum is exact even if there are more ranks than the type has
+// exact integers.
 struct Bound {
   std::uint32_t magnitude;
   int ranks;

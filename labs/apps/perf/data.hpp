@@ -1,7 +1,7 @@
 // Inputs whose reduction is exact in any order, and the bitwise comparison with the result.
 //
 // A sum of small integers is exact in floating point while it fits into the significand. So every
-// algorithm must produce the same bits, and no wrong element can hide in a tolerance:
+// algorithm must produce the same bits, and no tolerance can hide a wrong element:
 //
 //   sum, min, max   integers so small that the type holds the sum of all ranks exactly
 //   prod            powers of two and signs

@@ -22,7 +22,7 @@ using comm::ProcessGroup;
 
 namespace {
 
-// Must be called before the process group is created, because the group looks at the cores that its
+// Must be called before the process group is created, because the group examines the cores that its
 // ranks may use.
 void pin_to_core() {
   const int rank = comm::local_rank_hint();
@@ -157,7 +157,7 @@ comm::GroupOptions options_of_rank(const PerfOptions& o, int thread) {
   return options;
 }
 
-// All ranks detect a wrong choice of devices, but only rank 0 reports it.
+// All ranks detect an invalid choice of devices, but only rank 0 reports the error.
 std::shared_ptr<comm::ProcessGroup> join_job(std::shared_ptr<comm::Bootstrap> bootstrap,
                                              const comm::GroupOptions& options) {
   const int rank = bootstrap->rank();

@@ -1,6 +1,7 @@
 // The measuring programs (all_reduce_perf and its siblings), in the style of nccl-tests.
 //
-// programs.cpp describes each collective (Benchmark); the programs share everything else.
+// programs.cpp describes the collective of each program (Benchmark); the programs share everything
+// else.
 //
 //     time    microseconds: the median over iterations of the slowest rank's time
 //     algbw   size / time;   busbw = algbw times a factor per collective (2 (n-1)/n for
@@ -75,7 +76,7 @@ struct Benchmark {
   }
 };
 
-// The options have nccl-tests' letters where they make sense here; nccl-tests' other options are
+// The options use nccl-tests' letters where they make sense here. nccl-tests' other options are
 // rejected with a reason.
 struct PerfOptions : JobOptions {
   std::size_t min_bytes = 0, max_bytes = 0, step_bytes = 0;

@@ -23,11 +23,11 @@ using nlohmann::json;
 namespace {
 
 constexpr std::size_t kKiB = 1024, kMiB = 1024 * 1024;
-// Sizes between the powers of two; bytes.
+// Sizes between the powers of two, in bytes.
 constexpr std::size_t kSizes[] = {768,        3 * kKiB, 12 * kKiB, 48 * kKiB, 192 * kKiB,
                                   768 * kKiB, 3 * kMiB, 12 * kMiB, 48 * kMiB, 192 * kMiB};
 constexpr std::size_t kTinySize = 64;
-constexpr double kLongEnough = 0.25;  // seconds of one all-reduce; larger sizes are skipped
+constexpr double kLongEnough = 0.25;  // seconds; after a slower all-reduce larger sizes are skipped
 
 // The algorithm to which the constants are fitted.
 comm::Algorithm priced_algorithm(comm::Algorithm algorithm) {
@@ -52,7 +52,7 @@ double seconds_a_byte_reduced(std::size_t bytes) {
        rounds < 3 || Clock::now() - begin < std::chrono::milliseconds(20); ++rounds) {
     const auto start = Clock::now();
     for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
-    // Stops the compiler from removing the loop.
+    // Prevents the compiler from removing the loop.
     asm volatile("" : : "r"(a.data()) : "memory");
     best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
   }
@@ -102,7 +102,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
   };
   const double steps = shape(kTinySize).steps;
   // An automatic all-reduce sends a tiny message in one hand-off, not in the ring's `steps`. So
-  // alpha is fitted to that time, or to a barrier's if that is shorter.
+  // alpha is fitted to the time of this hand-off, or of a barrier if that is shorter.
   const bool one_hand_off = key.algorithm == comm::Algorithm::automatic;
   model.alpha = (one_hand_off ? std::min(barrier, tiny) : tiny) / steps;
   model.overhead = std::max(0.0, tiny - steps * model.alpha);

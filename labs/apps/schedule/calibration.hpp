@@ -1,10 +1,10 @@
 // The cost model's constants for this machine and its links: measured once (--calibrate) and kept
-// in the user's cache, or else built in from other machines.
+// in the user's cache, or else built-in values from other machines.
 //
-// The all-reduce itself is timed, at sizes between the powers of two, so that tables of powers of
-// two really test the prediction. Overhead and alpha come from an all-reduce of 64 bytes and a
-// barrier, gamma from additions in one process, and beta from the rest of each time. Beta and gamma
-// are curves over the size.
+// The all-reduce itself is timed, at sizes between the powers of two, so that a table of powers of
+// two tests the prediction at sizes that were not measured. Overhead and alpha come from an
+// all-reduce of 64 bytes and a barrier, gamma from additions in one process, and beta from the rest
+// of each time. Beta and gamma are curves over the size.
 #pragma once
 
 #include <functional>
@@ -36,7 +36,7 @@ struct CalibrationKey {
 // Replaces this key's constants in the file. Throws UsageError naming an unwritable file, and Error
 // if the disk is full.
 void store_cost_model(const CalibrationKey& key, const comm::CostModel& model);
-// Throws UsageError if the file is not writable now.
+// Throws UsageError if the file cannot be written now.
 void require_calibration_writable();
 
 // Collective. time_all_reduce returns the seconds of one in-place all-reduce; progress receives a

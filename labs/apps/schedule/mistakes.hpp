@@ -1,5 +1,5 @@
 // Common mistakes in a ring, planted in a correct schedule. The faulty schedule can be checked and
-// run like any other, but has no price if it never ends.
+// run like any other, but cannot be simulated if it never ends.
 //
 //     receive_first    rank 0 waits for rank 3, which waits for rank 2, ... which waits for rank 0
 //

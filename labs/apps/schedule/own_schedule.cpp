@@ -15,7 +15,7 @@ namespace ringsmith::apps {
 namespace {
 
 std::string text_from_object(const std::string& path, int world) {
-  // dlopen() searches for a bare name elsewhere: the path must contain a slash.
+  // dlopen() would search for a bare name elsewhere, so the path must contain a slash.
   const std::string file = std::filesystem::absolute(path).string();
   void* const object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);  // kept open for later calls
   if (object == nullptr) throw UsageError("--schedule " + path + ": " + dlerror());

@@ -1,5 +1,5 @@
-// One run of a schedule as JSON, to be drawn: every message, each chunk's contents after it, the
-// stuck ranks, the checker's findings, and the simulator's times.
+// One run of a schedule as JSON, to be drawn: every message, the contents of each chunk after it,
+// the ranks that are stuck, the checker's findings, and the simulator's times.
 //
 // A faulty schedule runs as far as it can, so that the fault can be shown.
 #pragma once

@@ -1,4 +1,4 @@
-// schedule_player: shows, draws, proves and prices the schedule of a collective, without other
+// schedule_player: shows, draws, proves and simulates the schedule of a collective, without other
 // ranks or messages.
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// The gradients of one optimizer step from several batches (--accumulate): the effective batch can
-// be larger than memory allows, and its gradients are reduced only once.
+// Accumulates the gradients of several batches for one optimizer step (--accumulate): the effective
+// batch can be larger than memory allows, and its gradients are reduced only once.
 //
 //   micro-step         1          2        ...      K
 //   loss / K        backward   backward          backward
@@ -38,7 +38,7 @@ void for_each_micro_step(DistributedDataParallel& ddp, std::int64_t group,
   micro_step(true);
 }
 
-// One batch's share of the loss of a step of `group` batches, with forward under --amp.
+// Returns one batch's share of the loss of a step of `group` batches. Forward runs under --amp.
 template <class LossOf>
 Tensor micro_loss(DistributedDataParallel& ddp, const Batch& batch, std::int64_t group,
                   const TrainOptions& options, const LossOf& loss_of) {
@@ -108,8 +108,8 @@ void accumulate_gradients(TrainingRun& run, LossExchange& losses, DistributedDat
   if (!exchanging) losses.begin(sum.value(), run.wish());
 }
 
-// The loss of this rank's next batch, without a graph. Consumes the batch and its random numbers,
-// and updates running statistics.
+// Returns the loss of this rank's next batch, without recording a graph. Consumes the batch and its
+// random numbers, and updates running statistics.
 template <class LossOf>
 double next_loss(DistributedDataParallel& ddp, Batches& batches, const TrainOptions& options,
                  Device device, const LossOf& loss_of) {

@@ -13,7 +13,7 @@
 
 namespace ringsmith::apps {
 
-// Names for comparing the data across ranks and identifying it in a checkpoint.
+// Names under which the data is compared across ranks and identified in a checkpoint.
 inline constexpr const char* kTrainingData = "the training data";
 inline constexpr const char* kTestData = "the held-out data";
 
@@ -27,7 +27,7 @@ class Batches {
 
   [[nodiscard]] Batch next();
   [[nodiscard]] std::int64_t per_epoch() const { return per_epoch_; }
-  // Number of batches left in the epoch, or in the next one if none are left; at most `most`.
+  // Number of batches left in the epoch, or in the next epoch if none are left; at most `most`.
   [[nodiscard]] std::int64_t next_group(std::int64_t most) const;
   // For checkpoints: the position of all ranks, from which any number of ranks can continue.
   [[nodiscard]] SamplerState state() const;
@@ -65,11 +65,11 @@ struct CorpusFiles {
 // either part is shorter than one window.
 [[nodiscard]] Corpus load_corpus(const CorpusFiles& files, std::int64_t context);
 
-// Mean nats per byte or token: logits (b, t, vocabulary), targets (b, t) -> one mean.
+// Returns the mean loss in nats per byte or token. logits: (b, t, vocabulary); targets: (b, t).
 [[nodiscard]] Tensor next_byte_loss(const Tensor& logits, const Tensor& targets);
 
 // Continues the prompt. Every byte except printable ASCII, newline and tab becomes '?', because
-// partial characters could upset a terminal.
+// incomplete characters could confuse a terminal.
 [[nodiscard]] std::string sample_text(Module& model, const std::optional<Vocabulary>& vocabulary,
                                       const std::string& prompt, const GenerateOptions& options,
                                       std::uint64_t seed);

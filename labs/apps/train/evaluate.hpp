@@ -4,8 +4,8 @@
 //
 // A sampler with equal shares would count some samples twice, and a mean of the ranks' means would
 // overweight the samples of a smaller share. So each rank adds up its losses and its counts in
-// double, and the sums over all ranks are divided. The result hardly depends on the number of
-// ranks.
+// double, and the sums over all ranks are divided. If all ranks have the same buffers, the result
+// does not depend on the number of ranks, up to rounding.
 //
 // Evaluation does not affect training: there is no graph, and in evaluation mode random numbers and
 // running statistics are untouched (unless a custom layer ignores the mode). Each rank evaluates
@@ -24,7 +24,7 @@ namespace ringsmith::apps {
 
 struct Evaluation {
   double loss = 0;           // mean cross-entropy of a target, in nats
-  double accuracy = 0;       // share of targets for which the model's largest output is right
+  double accuracy = 0;       // share of targets whose class gets the largest output
   std::int64_t samples = 0;  // of all ranks
   std::int64_t targets = 0;  // labels, or bytes
 };
@@ -40,8 +40,8 @@ struct EvaluationPlan {
 [[nodiscard]] Evaluation evaluate(comm::ProcessGroup& group, Module& model, const Dataset& held_out,
                                   const EvaluationPlan& plan = {});
 
-// Collective. If a tensor of the state has NaN or infinity on some ranks, the lowest of them throws
-// an Error and all other ranks QuietStop. when: "after step 24".
+// Collective. If a tensor of the state has NaN or infinity on some ranks, the lowest such rank
+// throws an Error, and all other ranks throw QuietStop. when: "after step 24".
 void require_finite(comm::ProcessGroup& group, const StateDict& state, const std::string& when);
 
 // Throws like evaluate() on all ranks, without communication, if GradScaler skipped too many of the

@@ -27,7 +27,7 @@ struct OperationProfile {
   std::vector<profile::Row> rows;
 };
 
-// The rows with the most time and the sum of the others, in at most 80 columns.
+// Returns the rows with the most time and the sum of the other rows, in at most 80 columns.
 [[nodiscard]] std::string operation_table(const OperationProfile& profile, std::size_t most = 20);
 
 // {"on_device": false, "step_ms": 81.2, "rows": [{"name": "linear", "calls": 9, "ms": 12.1,

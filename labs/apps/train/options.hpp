@@ -74,15 +74,15 @@ void check_ddp(const TrainOptions& o);
 void register_comm_hook(const MachineOptions& o, DistributedDataParallel& ddp,
                         const std::shared_ptr<comm::ProcessGroup>& group);
 
-// For --amp: the guard for forward and loss, and the scaler, enabled for f16.
+// For --amp: return the guard for forward and loss, and the scaler, which is enabled for f16.
 [[nodiscard]] Autocast autocast_of(const TrainOptions& o);
 [[nodiscard]] GradScaler scaler_of(const TrainOptions& o);
 
-// From --global-batch if given (UsageError unless it is divisible by the ranks and their batches
-// per step), else --batch.
+// Returns the batch size of one rank: from --global-batch if given (UsageError unless it is
+// divisible by the ranks and their batches per step), else --batch.
 [[nodiscard]] std::int64_t batch_per_rank(const TrainOptions& o, int world);
 
-// From --steps or --epochs; default_steps without either.
+// Returns the number of steps that --steps or --epochs requests, or default_steps without either.
 [[nodiscard]] std::int64_t steps_of(const TrainOptions& o, std::int64_t batches_per_epoch,
                                     std::int64_t default_steps);
 

@@ -70,9 +70,9 @@ std::string digest_of(const Module& model) {
   return hash.hex();
 }
 
-// Opens this rank's file of attempts; returns null without a folder. A rank of a resumed run
-// (reopens) continues the earlier run's file. A rank that joins after the first quorum continues
-// its predecessor's file, if there is one. Otherwise throws UsageError if the file exists.
+// Opens this rank's file of attempts; returns null without a folder. In a resumed run (`reopens`),
+// a rank continues the earlier run's file. A rank that joins after the first quorum continues its
+// predecessor's file, if there is one. Otherwise throws UsageError if the file exists.
 std::unique_ptr<JsonLines> open_history(const std::string& folder, int rank,
                                         const PerStepTraining& training, bool reopens) {
   if (folder.empty()) return nullptr;
@@ -135,7 +135,7 @@ class PerStepRun::TurnsToSave {
             .ranks = length.ranks,
             .batch_size = o.batch,
             .steps = length.steps,
-            // The same samples on all ranks, so that all reach the same verdict.
+            // All ranks use the same samples, so that all reach the same verdict.
             .next_loss =
                 [&, length] {
                   const NoGradGuard no_grad;
@@ -410,7 +410,7 @@ int PerStepRun::finish(const std::function<std::string(comm::ProcessGroup&)>& ev
       headline = evaluate(group);
     }
     if (!first) return;
-    // Must run inside finish(): after it, no rank is left to write the model.
+    // Must run inside finish(): afterwards, no rank is left to write the model.
     if (stopped || s.o.save_every > 0) s.checkpoints->save_last();
     if (stopped) return;
     if (folder.empty()) folder = create_run_dir("");

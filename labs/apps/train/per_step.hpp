@@ -1,5 +1,5 @@
 // A run with --per-step (runtime/parallel/beyond/per_step.hpp), in which ranks may be lost or join.
-// The training loop differs from a TrainingRun's (run.hpp) in that a step may be repeated:
+// Unlike the loop of a TrainingRun (run.hpp), its training loop may repeat a step:
 //
 //   PerStepRun run(options, task);
 //   while (run.begin_step()) {
@@ -50,10 +50,10 @@ class PerStepRun {
   PerStepRun& operator=(const PerStepRun&) = delete;
 
   [[nodiscard]] std::int64_t steps() const;
-  // False after the last step, or when the ranks were asked to stop.
+  // Returns false after the last step, or when the ranks were asked to stop.
   [[nodiscard]] bool begin_step();
-  // Forward, backward, the ranks' mean gradients and the exchange of their losses. False: the step
-  // does not count; call begin_step() next.
+  // Runs forward and backward, averages the ranks' gradients, and exchanges their losses. Returns
+  // false if the step does not count; call begin_step() next.
   [[nodiscard]] bool try_gradients();
   [[nodiscard]] std::int64_t updates() const;
   // Takes the same arguments as TrainingRun::step_done(). Throws if the loss is not finite.

@@ -31,13 +31,13 @@ struct ProgressState {
 [[nodiscard]] std::string format_duration(double seconds);
 // "21.4k", "3.05M", "812"
 [[nodiscard]] std::string format_count(double value);
-// At most width characters, no newline.
+// Returns at most `width` characters, without a newline.
 [[nodiscard]] std::string render_progress(const ProgressState& state, int width);
 
 class Progress {
  public:
   enum class Style : std::uint8_t { bar, lines, off };
-  // "bar", "lines", "off"; anything else gives detect().
+  // Parses "bar", "lines" or "off"; for any other name, returns detect().
   [[nodiscard]] static Style parse(const std::string& name);
   [[nodiscard]] static Style detect();
 

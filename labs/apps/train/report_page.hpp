@@ -1,4 +1,4 @@
-// The page of a run: one HTML file that needs no network.
+// The report on a run: one HTML file that needs no network.
 //
 // The script in the page draws the data, which are JSON. The data cannot become markup, because the
 // script writes only text nodes and attributes, and <, > and & are escaped.

@@ -27,8 +27,8 @@ using trace::Category;
 constexpr double kNsPerSecond = 1e9;
 constexpr double kMiB = 1 << 20;
 
-// Every rank that sees rank 0's folder (on its host, or on a shared file system) keeps its flight
-// recorder there. Collective, also for ranks that write to another folder.
+// Every rank that can access rank 0's folder (on rank 0's host, or on a shared file system) keeps
+// its flight recorder there. Collective, also for ranks that write to another folder.
 void keep_flight_beside(comm::ProcessGroup& group, const std::string& folder, bool wanted) {
   std::array<std::uint8_t, 4096> path{};
   if (group.rank() == 0)
@@ -179,7 +179,7 @@ void TrainingRun::compare_parameters() {
   together(group_, [&] { check_drift(group_, model_->named_parameters()); });
 }
 
-// A full disk must not end the training run before the model is written.
+// A full disk must not stop the training run before the model is written.
 void TrainingRun::note(const nlohmann::ordered_json& line) {
   if (!metrics_.lost.empty()) return;
   try {
@@ -215,7 +215,7 @@ void TrainingRun::record_step(const StepTime& time, double lr, double scale) {
   }
   note(line);
 
-  // Means of the last steps are steady enough to read.
+  // Means over the last steps are steady enough to be readable.
   const StepTime sum = clock_.recent();
   const auto steps = static_cast<double>(clock_.step_clock().steps());  // of this process
   const auto n = static_cast<double>(clock_.recent_steps());

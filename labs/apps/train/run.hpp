@@ -7,9 +7,9 @@
 //
 // In a step of several micro-steps (accumulate.hpp), each micro-step has the first three parts.
 //
-// The exchange is a collective of the program's own (LossExchange) that overlaps with the last
-// backward. The host waits for a GPU once per step: for the loss, after backward has been queued.
-// While spans are recorded, it also waits at the end of the step (run_clock.hpp).
+// The exchange is a separate collective (LossExchange) that overlaps with the last backward. The
+// host waits for a GPU once per step: for the loss, after backward has been queued. While spans are
+// recorded, it also waits at the end of the step (run_clock.hpp).
 #pragma once
 
 #include <cstdint>
@@ -75,12 +75,12 @@ class TrainingRun {
   void backward_done();
   [[nodiscard]] std::int64_t step() const { return reached_.step; }  // the current one, from 1
   [[nodiscard]] LossExchange::Wish wish() const;
-  // Throws on all ranks if one could not write a checkpoint.
+  // Throws on all ranks if any rank could not write a checkpoint.
   void losses_done(double mean, LossExchange::Wish strongest);
   // made: the result of GradScaler::step(). scale: its value after the update. If a comparison of
-  // the ranks' parameters is due, makes it before taking a checkpoint, and throws if replicas have
-  // drifted apart. If a rank was asked to stop (StopRequest) before the last step, all ranks save
-  // and throw QuietStop.
+  // the ranks' parameters is due, step_done() makes it before taking a checkpoint, and throws if
+  // replicas have drifted apart. If a rank was asked to stop (StopRequest) before the last step,
+  // all ranks save and throw QuietStop.
   void step_done(bool made, double lr, double scale);
   // Steps that were not skipped: the position in a learning-rate schedule.
   [[nodiscard]] std::int64_t updates() const { return reached_.step - reached_.skipped; }

@@ -247,7 +247,7 @@ void RunCheckpoints::take_lock(std::chrono::milliseconds patience) {
 
 std::string RunCheckpoints::checkpoints() const { return fs::path(folder_) / kCheckpoints; }
 
-// Throws UsageError if a complete checkpoint is not sound, or was refused before.
+// Throws UsageError if a complete checkpoint is not sound, or was rejected before.
 void RunCheckpoints::examine(const Snapshot& snapshot, const std::string& path) const {
   const auto fail = [&](const std::string& fault) {
     throw UsageError(fmt::format("checkpoint '{}' cannot be used: {}", path, fault));
@@ -441,7 +441,8 @@ void RunCheckpoints::load(const Snapshot& snapshot) {
     trained_->scaler.load_state_dict(scaler->second);
   for (const RunState& state : trained_->states) state.load(value(values, state.name));
   const auto rng = values.find("rng." + std::to_string(group_.rank()));
-  constexpr std::uint64_t kApart = 1'000'003;  // per step, so that new ranks repeat no older seed
+  // Multiplied by the step, so that new ranks do not repeat the seeds of older ones.
+  constexpr std::uint64_t kApart = 1'000'003;
   if (rng != values.end())
     set_rng_state(rng->second);
   else
@@ -472,7 +473,8 @@ void RunCheckpoints::announce(const Snapshot& snapshot) const {
 }
 
 void RunCheckpoints::await_writer(std::int64_t step) {
-  // Wait in pieces, so that even with a slow disk no rank's wait for rank 0 exceeds its deadline.
+  // Rank 0 waits in short intervals, so that even with a slow disk no rank's wait for rank 0
+  // exceeds its deadline.
   const auto piece = std::chrono::milliseconds(static_cast<std::int64_t>(250 * options_.timeout));
   enum : std::int32_t { writing, written, refused };
   for (std::array<std::int32_t, 1> state{writing}; state[0] != written;) {

@@ -1,16 +1,16 @@
-// The checkpoints of a training program: their contents besides model and optimizer, and how all
-// ranks together write a checkpoint and continue from a checkpoint.
+// The checkpoints of a training program: their contents besides model and optimizer, and how the
+// ranks jointly write a checkpoint and continue from one.
 //
 // Rank 0 writes everything into one folder with one manifest (runtime/checkpoint/snapshot.hpp),
 // after it has gathered the only state that differs between ranks, their random numbers (7 KB
 // each). So one rename completes a checkpoint. No shared file system is needed, because rank 0
-// reads for all.
+// reads for all ranks.
 //
 //   rank 0   model, optimizer --copy--> writer thread --> checkpoints/step-000200/
 //            sampler, losses, options ----^
 //   rank r   random numbers --gather------^
 //
-// Bit for bit. A resumed run has the losses and the model of an uninterrupted run if the options,
+// A resumed run has the losses and the model of an uninterrupted run, bit for bit, if the options,
 // the number of ranks, the program, the libraries and the kind of processor or GPU are the same,
 // and with --device cuda the device of each rank. The exception is --comm-hook powersgd, whose
 // state is not saved.
@@ -19,15 +19,15 @@
 // RunCheckpoints for a group of only itself: all ranks read, and the current first rank writes
 // (per_step.cpp).
 //
-// Only sound checkpoints. A checkpoint is written when the loss of the next step, or of the
-// evaluation at the end, is finite (CheckpointManager::hold). Training continues from one if its
-// tensors are finite, its optimizer's state is valid, and a trial of the next batch gives a finite
-// loss. --resume auto reports and skips any other.
+// Only sound checkpoints are written: a checkpoint is held until the loss of the next step, or of
+// the evaluation at the end, turns out to be finite (CheckpointManager::hold). Training continues
+// from one if its tensors are finite, its optimizer's state is valid, and a trial of the next batch
+// gives a finite loss. --resume auto reports and skips all others.
 //
-// A different number of ranks. The rest of the epoch is distributed over the new ranks without
-// repeated samples (SamplerState). Rank r continues with the random numbers of the earlier rank r;
-// a new rank starts with manual_seed(seed + 1 + r + 1'000'003 * step). The ranks' sums are rounded
-// differently than in the earlier run.
+// A run can be resumed on a different number of ranks. The rest of the epoch is distributed over
+// the new ranks without repeated samples (SamplerState). Rank r continues with the random numbers
+// of the earlier rank r; a new rank starts with manual_seed(seed + 1 + r + 1'000'003 * step). The
+// ranks' sums are rounded differently than in the earlier run.
 #pragma once
 
 #include <chrono>
@@ -60,14 +60,14 @@ struct RunState {
   std::function<void(const std::string&)> load;
 };
 // sampler_state: the position in the epoch. order_state: the order of DDP's buckets; an empty order
-// is not known yet, and is not loaded.
+// means that the order is not known yet, and is not loaded.
 [[nodiscard]] RunState sampler_state(std::function<SamplerState()> save,
                                      std::function<void(const SamplerState&)> load);
 [[nodiscard]] RunState order_state(std::function<std::vector<int>()> save,
                                    std::function<void(const std::vector<int>&)> load);
 [[nodiscard]] std::vector<RunState> states_of(Batches& batches, DistributedDataParallel& ddp);
 
-// The training run to save or resume. RunCheckpoints adds the options shared by all programs.
+// The training run to save or resume. RunCheckpoints adds the options that all programs share.
 struct Trained {
   Module& model;
   Optimizer& optimizer;
@@ -110,13 +110,13 @@ class RunCheckpoints {
   // Replaces open_folder() for --per-step, where all ranks share the folder: reads the checkpoint
   // of --resume, and does not lock.
   void look_in(const std::string& folder);
-  // Called on the rank that writes from now on. Waits for at most `patience` for the lock of the
-  // previous writer, which may still be ending.
+  // Call it on the rank that writes checkpoints from now on. Waits for at most `patience` for the
+  // lock of the previous writer, which may still be ending.
   void take_lock(std::chrono::milliseconds patience);
   // Name and digest of the checkpoint that resume() has loaded, if any.
   [[nodiscard]] const std::string& resumed_from() const { return resumed_from_; }
 
-  // Sets the training run to save; resume() does this, too. trained must outlive this object.
+  // Sets the training run to save; resume() does this, too. `trained` must outlive this object.
   void describe(const Trained& trained);
   // Collective. Returns the progress restored from the checkpoint; step 0 without one. Throws
   // UsageError on one rank and QuietStop on the others if the checkpoint is of another training run
@@ -131,7 +131,8 @@ class RunCheckpoints {
   void prove();
   // Collective. Throws unless the model and the optimizer state are finite.
   void require_sound(std::int64_t step) const;
-  // On the rank that writes: true if the writer thread has failed and the error is unreported.
+  // On the rank that writes: true if the writer thread has failed and the error has not been
+  // reported.
   [[nodiscard]] bool failed() const { return manager_ && manager_->failed(); }
   // On the rank that writes: true if the previous checkpoint is on the disk, now or within
   // `patience`.

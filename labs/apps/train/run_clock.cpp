@@ -29,7 +29,7 @@ void RunClock::end_part(const char* name, trace::Category category) {
     trace::record(name, category, part_ns_, trace::now_ns());
 }
 
-// The end of the host's wait is taken as the end of the last part.
+// The time at which the host's wait ends serves as the end of the last part.
 void RunClock::settle_parts() {
   if (parts_.empty()) return;
   const Event& last = parts_.back().end;

@@ -1,7 +1,7 @@
 // The files of a training run, in a folder such as runs/20260131-174503. A folder that is not empty
-// is refused, except one with checkpoints by --resume auto, and any folder by --per-step.
-// metrics.jsonl is flushed after each line: a run that dies leaves every finished step behind, and
-// `tail -f` can follow.
+// is rejected, but --resume auto accepts a folder with checkpoints, and --per-step accepts any
+// folder. metrics.jsonl is flushed after each line, so that every finished step is recorded even if
+// the run dies, and `tail -f` can follow the run.
 #pragma once
 
 #include <cstdint>

@@ -103,8 +103,8 @@ Window typical_step(const std::string& path) {
   return *middle;
 }
 
-// All ranks' spans within the step. Without a communication hook, or with the hook allreduce
-// (plain_buckets), a rank's all-reduces are its buckets, in order.
+// Returns all ranks' spans within the step. Without a communication hook, or with the hook
+// allreduce (plain_buckets), a rank's all-reduces are its buckets, in order.
 ordered_json timeline_of(const std::string& path, bool plain_buckets) {
   if (!fs::exists(path)) return nullptr;
   const Window window = typical_step(path);

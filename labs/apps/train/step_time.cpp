@@ -29,7 +29,7 @@ Intervals subtract(const Intervals& a, const Intervals& b) {
   std::size_t j = 0;
   for (Interval rest : a) {
     while (j < b.size() && b[j].end <= rest.begin) ++j;
-    // b[j] may also overlap the next interval of a, so j stays.
+    // b[j] may also overlap the next interval of a, so j is not advanced.
     for (std::size_t k = j; k < b.size() && b[k].begin < rest.end; ++k) {
       if (b[k].begin > rest.begin) out.push_back({rest.begin, b[k].begin});
       rest.begin = std::max(rest.begin, b[k].end);
@@ -163,7 +163,7 @@ StepTime StepClock::end(std::int64_t step) {
 void StepClock::keep_rest() { keep(trace::drain()); }
 
 void StepClock::keep(const std::vector<trace::FinishedSpan>& events) {
-  // Once a step was left out, later ones are left out too: a trace with gaps misleads.
+  // Once a step has been left out, later steps are left out, too: a trace with gaps would mislead.
   if (lost_ == 0 && events_.size() + events.size() <= kKeptEvents)
     events_.insert(events_.end(), events.begin(), events.end());
   else

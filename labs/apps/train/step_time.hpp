@@ -1,4 +1,5 @@
-// How much communication was hidden by computation? From the events of one step on one rank:
+// How much communication was hidden by computation? The answer is computed from the events of one
+// step on one rank:
 //
 //   K = union of computation   |--------------------|      forward, backward, optimizer
 //   C = union of communication           |===| |========|
@@ -8,7 +9,7 @@
 //
 // Two popular metrics measure something else. (backward - comm) / backward reports 80 % overlap for
 // 100 ms of backward followed by 20 ms of communication, though nothing overlaps; comm / (forward +
-// backward) is the same for a serial run and for a perfectly hidden one.
+// backward) is the same whether the communication is serial or perfectly hidden.
 //
 // Spans nest: backward() contains the wait for the last bucket. So a thread computes only while it
 // is inside a compute span and not inside its own comm or wait span.

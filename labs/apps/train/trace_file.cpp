@@ -35,7 +35,7 @@ ClockOffset estimate_offset(const std::vector<ClockSample>& samples) {
   const auto trip = [](const ClockSample& s) { return s.received - s.sent; };
   const auto best = std::ranges::min_element(samples, {}, trip);
   require(trip(*best) >= 0, "clock offset: a sample was received before it was sent");
-  // The sum of two stamps may overflow.
+  // Does not add the two stamps, because their sum may overflow.
   return {best->remote - (best->sent + trip(*best) / 2), trip(*best) / 2 + 1};
 }
 
@@ -116,13 +116,14 @@ std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::stri
 }
 
 // Collective. Returns on every rank the offset of each rank's clock from rank 0's. Ranks on one
-// host share CLOCK_MONOTONIC, so an estimate compatible with 0 counts as 0.
+// host share CLOCK_MONOTONIC, so an estimate that is compatible with 0 is taken as 0.
 std::vector<ClockOffset> clock_offsets(comm::ProcessGroup& group) {
   std::vector<ClockOffset> offsets(static_cast<std::size_t>(group.size()));
   for (int peer = 1; peer < group.size(); ++peer)
     if (group.rank() == 0 || group.rank() == peer)
       offsets[static_cast<std::size_t>(peer)] = measure_peer(group, peer);
-  // Only rank 0 has the stamps of both clocks, so it computes and sends the offset.
+  // Only rank 0 has the timestamps of both clocks, so it computes the offset and sends it to the
+  // others.
   for (auto& o : offsets) {
     std::array<std::int64_t, 2> pair{o.offset_ns, o.uncertainty_ns};
     group.broadcast(std::span<std::int64_t>(pair), 0);

@@ -43,7 +43,7 @@ struct ClockOffset {
 struct RankTrace {
   int rank = 0;
   std::int64_t origin_ns = 0;  // time 0 of the trace, on the common clock
-  // This rank's clock - the common clock; subtracted from event times.
+  // This rank's clock minus the common clock. Subtracted from the times of events.
   std::int64_t clock_offset_ns = 0;
   std::vector<trace::FinishedSpan> events;
   std::vector<std::string> thread_names;  // by FinishedSpan::thread

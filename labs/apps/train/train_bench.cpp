@@ -63,7 +63,7 @@ Subject make_gpt(const BenchOptions& o, Device device, Generator& random) {
   return s;
 }
 
-// image: the shape of one image.
+// image: shape of one image.
 Subject make_classifier(const BenchOptions& o, Device device, Generator& random, const Shape& image,
                         std::unique_ptr<Module> model) {
   constexpr std::int64_t kClasses = 10;
@@ -115,7 +115,7 @@ double now_ms(Device device) {
   return static_cast<double>(trace::now_ns()) / 1e6;
 }
 
-// The maximum over the ranks of each value.
+// Returns the maximum of each value over the ranks.
 std::vector<double> slowest(comm::ProcessGroup& group, const std::vector<double>& mine) {
   std::vector<double> out = mine;
   for (const auto& row : gather_rows(group, mine))
@@ -123,7 +123,7 @@ std::vector<double> slowest(comm::ProcessGroup& group, const std::vector<double>
   return out;
 }
 
-// Collective. The line of results; the same on every rank.
+// Collective. Returns the line of results, which is the same on every rank.
 std::string bench(const BenchOptions& o, const std::shared_ptr<comm::ProcessGroup>& group) {
   manual_seed(o.seed);
   const Device device = device_of_rank(o.machine.device);

@@ -25,7 +25,7 @@ struct Classifier {
   std::int64_t default_steps = 0;
   double momentum = 0.9, weight_decay = 0;  // of SGD
   int workers = 0;                          // threads that prefetch batches
-  // The next two functions are called once on every rank; a UsageError on any rank stops all ranks.
+  // The next two functions are called once on every rank. A UsageError on any rank stops all ranks.
   // make_model may draw parameters from the default generator, which has the run's seed.
   std::function<ImageSets()> load;
   std::function<std::unique_ptr<Module>(const Images& train)> make_model;

@@ -96,7 +96,7 @@ bool read_options(GptOptions& o, int argc, char** argv) {
   return app.parse(argc, argv);
 }
 
-// Loads the text, and completes the model's options from it.
+// Loads the text, and derives the model's remaining options from it.
 Corpus load(GptOptions& o) {
   Corpus corpus = load_corpus({o.common.data, o.tokens, o.vocabulary}, o.model.context);
   o.model.vocabulary = corpus.alphabet;

@@ -1,6 +1,6 @@
 // train_images: trains an image classifier, a residual or a small convolutional network.
 //
-// Images come from CIFAR-10's or MNIST's files, or are drawn.
+// The images are read from the files of CIFAR-10 or MNIST, or are drawn.
 #include <fmt/format.h>
 
 #include "labs/apps/common/agreement.hpp"
@@ -83,7 +83,7 @@ ImageSets load(const ImageOptions& o) {
         ImageDataset(std::move(test), kClasses, statistics), origin};
   };
   const std::string& folder = o.common.data;
-  // With fixed seeds, a different --seed trains differently on the same shapes.
+  // The seeds are fixed, so a different --seed trains differently on the same shapes.
   if (folder.empty())
     return sets(draw_shapes(o.draw, 1), draw_shapes(o.draw / 10 + 1, 2), true, "drawn shapes");
   if (!find_cifar10(folder).empty())

@@ -1,6 +1,6 @@
 // train_mlp: trains a multilayer perceptron to read digits.
 //
-// Images and labels come from IDX files (MNIST and the like), or are drawn.
+// Images and labels are read from IDX files (such as MNIST's), or are drawn.
 #include <fmt/format.h>
 #include <vector>
 
@@ -30,7 +30,7 @@ struct Digits {
   std::string origin;
 };
 
-// The last tenth is the test set.
+// Makes the last tenth the test set.
 Digits split(GreyImages all) {
   const auto n = static_cast<std::int64_t>(all.labels.size());
   const std::int64_t test = n / 10, train = n - test, size = all.height * all.width;
@@ -67,7 +67,7 @@ Digits load(const MlpOptions& o) {
     out.origin = o.images + ", last tenth for testing";
     return out;
   }
-  // With fixed seeds, a different --seed trains differently on the same digits.
+  // The seeds are fixed, so a different --seed trains differently on the same digits.
   return {draw_digits(o.draw, 1), draw_digits(o.draw / 10 + 1, 2), "drawn digits"};
 }
 

@@ -5,7 +5,7 @@
 //     network           |  [ #0 ]  |[ #1 ]     [ #2 ]
 //                          begins when all ranks have called it and the previous one has ended
 //
-// Unlike labs/kit/fabric/, it provides the collective; the task is to call it at the right time.
+// Unlike labs/kit/fabric/, it provides the collectives; the task is to call them at the right time.
 // The k-th calls of all ranks form one collective, so their kinds and sizes must match. One rank
 // runs at a time, and ranks are switched only in calls of the kit. Therefore the same seed gives
 // the same run, and a deadlock is reported immediately. The clock advances by the computation that
@@ -72,8 +72,8 @@ class Cluster {
   // number and the text of body's std::exception; body's other exceptions propagate unchanged.
   void run(const std::function<void(Group&)>& body);
 
-  // For drivers. compute: advances the rank's clock. end_of_step: synchronizes the ranks; all
-  // collectives must have been waited for. count_from_here: resets the counts.
+  // For drivers. compute: advances the rank's clock. end_of_step: synchronizes the ranks; every
+  // collective must have been completed by wait(). count_from_here: resets the counts.
   void compute(int rank, double seconds);
   void end_of_step(int rank);
   void count_from_here(int rank);

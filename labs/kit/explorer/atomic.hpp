@@ -1,4 +1,5 @@
-// Atomics and plain memory that the explorer observes, for programs templated on their memory.
+// Atomics and plain memory that the explorer observes, for programs that take their memory as a
+// template parameter.
 //
 //     template <class Memory> struct Mailbox {
 //       typename Memory::template atomic<int> full{"full", 0};

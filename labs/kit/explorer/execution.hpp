@@ -37,8 +37,8 @@ struct Id {
 
 enum class Kind : std::uint8_t { load, store, fence };
 
-// A successful update is two consecutive events, a load and a store, both `exclusive`; a failed one
-// is only a load.
+// A successful update consists of two consecutive events, a load and a store, both `exclusive`; a
+// failed update is only a load.
 struct Event {
   Kind kind = Kind::load;
   Order order = relaxed;
@@ -61,8 +61,8 @@ struct Location {
   std::vector<Id> accesses;  // of all threads, so far
 };
 
-// The choices that the program does not determine. A run follows a guide and continues from its
-// end.
+// The choices that the program does not determine. A run follows a guide to its end and then
+// continues freely.
 struct Guide {
   struct Entry {
     std::uint32_t stamp;
@@ -105,9 +105,10 @@ class Execution {
   [[nodiscard]] bool fits(std::uint32_t place, std::size_t after, bool exclusive, Id source) const;
   // Returns the thread's next event, not yet part of the execution.
   [[nodiscard]] Event next(std::size_t thread, Kind kind, Order order, std::uint32_t place) const;
-  // Returns false if the model forbids the execution: only seq_cst can be violated here.
+  // Returns false if the model forbids the execution. Only the order of seq_cst events can be
+  // violated here.
   bool add(Event event);
-  [[nodiscard]] bool fences_agree() const;  // false if psc has a cycle
+  [[nodiscard]] bool fences_agree() const;  // false if RC11's relation psc has a cycle
 
   // Returns the thread's clock. A plain access happens before the events that know a later event of
   // its thread.

@@ -11,21 +11,21 @@
 //     });
 //     result.failure     "data race: ..."        result.execution     each step, with its values
 //
-// An *execution* is the events of every thread, the store that every load read from, and the order
-// of the stores to each location. A load may read an old store although a newer one has been made,
-// as on a processor with store buffers. The model is RC11 (Lahav, Vafeiadis, Kang, Hur, Dreyer:
-// Repairing sequential consistency in C/C++11, PLDI 2017) with C++20's release sequences. It
-// differs from C++20 in one way: no load reads a store that depends on the load or follows it in
+// An *execution* consists of the events of every thread, the store that every load read from, and
+// the order of the stores to each location. A load may read an old store although a newer one has
+// been made, as on a processor with store buffers. The model is RC11 (Lahav, Vafeiadis, Kang, Hur,
+// Dreyer: Repairing sequential consistency in C/C++11, PLDI 2017) with C++20's release sequences.
+// It differs from C++20 in one way: no load reads a store that depends on the load or follows it in
 // program order ("load buffering", which POWER and ARM allow for relaxed atomics, is never seen
 // here).
 //
 // The search is TruSt (Kokologiannakis, Marmanis, Gladstein, Vafeiadis: Truly stateless, optimal
-// dynamic partial order reduction, POPL 2022): it visits every execution exactly once, without a
-// list of visited ones. search.cpp implements it, consistency.cpp the model.
+// dynamic partial order reduction, POPL 2022): it visits every execution exactly once, without
+// keeping a list of visited executions. search.cpp implements it, consistency.cpp the model.
 //
-// It finds data races on plain memory, failed require() calls, and threads that wait forever, each
-// with its execution. An abandoned execution does not unwind its threads: objects owned by their
-// stacks leak.
+// It finds data races on plain memory, failed require() calls, and threads that wait forever, and
+// reports the execution that leads to each. An abandoned execution does not unwind its threads:
+// objects owned by their stacks leak.
 #pragma once
 
 #include <cstdint>
@@ -79,7 +79,7 @@ struct Result {
   bool complete = false;                          // nothing was left out, and nothing failed
   std::string failure;                            // the first failure; empty if none
   std::string execution;                          // the steps that led to it, one per line
-  std::map<std::string, std::uint64_t> outcomes;  // by outcome(): number of executions
+  std::map<std::string, std::uint64_t> outcomes;  // number of executions per outcome()
   std::uint64_t weakened = 0;                     // number of accesses changed by a Weakening
 };
 

@@ -47,7 +47,7 @@ Order Search::weakened(std::uint32_t place, Access access, Order order, bool* to
 void Search::enter() {
   Search& s = *entered;
   const std::size_t me = s.self();
-  // Reported after the catch block: fail() may switch away from this fiber for good, and the
+  // The exception is reported after the catch block: fail() may leave this fiber forever, and the
   // exception must have been released by then.
   std::string thrown;
   try {
@@ -187,8 +187,8 @@ Value Search::update(Key key, const char* name, const Next& next, Order order, O
   return before;
 }
 
-// Called after each update. If it was the urgent one, the first thread that can continue gets the
-// turn.
+// Called after each update. If it was the urgent thread's update, the turn passes to the first
+// thread that can continue.
 void Search::end_update() {
   if (guide_.urgent != running_) return;
   guide_.urgent = -1;

@@ -1,8 +1,8 @@
 // The search: visits every execution exactly once.
 //
-// A *run* executes the program. It follows a guide to its end, then adds events one at a time, of
-// the first thread that can continue. Where there is a choice, it takes one alternative and pushes
-// a guide for each other alternative on a stack:
+// A *run* executes the program. It follows a guide to its end, then adds events of the first thread
+// that can continue, one at a time. Where there is a choice, the run takes one alternative and
+// pushes a guide for each other alternative onto a stack:
 //
 //   a load     reads from any store that is still visible; from the last one in the order first
 //   a store    takes any position in its location's order after the newest store that its thread

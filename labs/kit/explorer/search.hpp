@@ -23,7 +23,7 @@ struct Fiber {
   std::size_t last_begins = 0;  // index of the first event of that load
 };
 
-// Per byte of plain memory: the last store to it, and the loads since.
+// For each byte of plain memory: the last store to it, and the loads since then.
 struct Shadow {
   std::uint64_t run = 0;
   std::int16_t writer = -1;

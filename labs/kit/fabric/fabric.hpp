@@ -21,7 +21,7 @@ namespace kit {
 struct FabricOptions {
   int world = 1;
   int capacity = 0;        // messages
-  std::uint64_t seed = 1;  // determines the order of ranks, and delays
+  std::uint64_t seed = 1;  // determines the order of ranks and the delays
   double alpha = 1;        // virtual seconds per message
   double beta = 0;         // virtual seconds per byte
   double jitter = 0;       // maximum extra delay of a message, drawn from the seed

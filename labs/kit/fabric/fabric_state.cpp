@@ -106,8 +106,8 @@ void Fabric::State::resume(Rank& rank) {
   conductor.acquire();
 }
 
-// Does nothing if any_ready and no call was wrong. Otherwise ends all running ranks, and throws the
-// exception of the lowest rank that threw one, or Misuse, or Hang.
+// Does nothing if any_ready is true and no call was wrong. Otherwise stops all running ranks, and
+// throws the exception of the lowest rank that threw one, or Misuse, or Hang.
 void Fabric::State::fail_if_stuck(bool any_ready) {
   if (any_ready && misuse.empty()) return;
   const std::string report = misuse.empty() ? "no rank can continue\n" + describe(waits()) : "";
@@ -115,7 +115,7 @@ void Fabric::State::fail_if_stuck(bool any_ready) {
   for (Rank& rank : ranks)
     while (rank.state != Rank::done) resume(rank);
   for (Rank& rank : ranks) rank.thread.join();
-  for (std::size_t r = 0; r < ranks.size(); ++r)  // others wait because of a rank that threw
+  for (std::size_t r = 0; r < ranks.size(); ++r)  // the other ranks wait because a rank threw
     if (ranks[r].failure) std::rethrow_exception(ranks[r].failure);
   if (!misuse.empty()) throw Misuse{misuse};
   throw Hang{report};

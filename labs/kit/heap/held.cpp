@@ -1,4 +1,5 @@
-// malloc and its relatives in place of the C library's, which they call. operator new calls malloc.
+// malloc and its relatives, which replace the C library's functions and call them. operator new
+// calls malloc.
 #include "labs/kit/heap/held.hpp"
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // The nodes of a small cluster, all on this machine, on which a launcher starts the processes of a
-// job. The processes are forked: one that has ended remains a zombie until its launcher has waited
-// for it.
+// job. The processes are forked: a process that has ended remains a zombie until its launcher has
+// waited for it.
 //
 //     launcher   start ... start      wait -> how a process ended      end -> SIGKILL
 //     process    program(seat); its return value is the exit code
@@ -25,8 +25,8 @@ struct Seat {
 
 struct Ended {
   int process = 0;
-  int code = 0;    // its return value; 0 if a signal killed it
-  int signal = 0;  // the number of the signal that killed it; else 0
+  int code = 0;    // the process's return value; 0 if a signal killed it
+  int signal = 0;  // the number of the signal that killed it, or 0
 };
 
 struct Slots {
@@ -41,7 +41,7 @@ class Nodes {
   // Starts the job's program as a process on that node and returns its process id. Throws
   // std::runtime_error if the node does not exist.
   int start(const std::string& node, const Seat& seat);
-  // Blocks until that process, or any, has ended. A process can be waited for once.
+  // Blocks until that process, or any process, has ended. A process can be waited for only once.
   Ended wait(int process = any);
   // Kills a process that was started here and has not been waited for.
   void end(int process);

@@ -21,8 +21,8 @@ class StagedNodes : public Nodes {
 };
 
 // Blocks until `processes` processes, not counting those of the job `but`, have used the folder,
-// but for at most about 2 s, because a student's processes may never use it. In either case, blocks
-// for another 100 ms.
+// or until about 2 s have passed, because a student's processes may never use the folder. In either
+// case, blocks for another 100 ms.
 void wait_until_asked(int processes, const std::string& but);
 
 }  // namespace kit

@@ -1,5 +1,5 @@
 // Each process of a run publishes its current activity in shared memory, which the driver's
-// watchdog reads if the run does not end. A killed process leaves its last line.
+// watchdog reads if the run does not end. The last entry of a killed process remains.
 #pragma once
 
 #include <atomic>

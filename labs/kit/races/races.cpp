@@ -10,7 +10,7 @@
 
 // The compiler inserts a call to one of the hooks (at the end of this file) before every memory
 // access, even in this file, except in functions with this attribute. Therefore nothing here uses
-// the library's templates, which lack the attribute.
+// the standard library's templates, which lack the attribute.
 #define UNSEEN __attribute__((no_sanitize("thread")))
 
 namespace {
@@ -76,7 +76,7 @@ UNSEEN Object* object(const void* at) {
     if (objects[i].key == 0) objects[i].key = key;
     if (objects[i].key == key) return &objects[i];
   }
-  watching = false;  // too many objects; report nothing rather than a wrong race
+  watching = false;  // too many objects: report nothing rather than a false race
   return nullptr;
 }
 UNSEEN void join(Clock& into, const Clock& other) {
@@ -184,7 +184,7 @@ UNSEEN std::string end() {
 
 }  // namespace kit::races
 
-// Operators that watch and forget the allocations of the student's objects.
+// These operators start and stop watching the allocations of the student's objects.
 UNSEEN void* operator new(std::size_t size) {
   void* const at = std::malloc(size == 0 ? 1 : size);
   if (at == nullptr) throw std::bad_alloc();
@@ -205,7 +205,7 @@ UNSEEN void operator delete(void* at) noexcept {
 }
 UNSEEN void operator delete(void* at, std::size_t) noexcept { operator delete(at); }
 
-// Calls that order threads: each replaces the C library's function and calls the original.
+// Functions that order threads. Each replaces the C library's function and calls the original.
 #define REAL(name) static const auto real = next(&name, #name)
 extern "C" {
 UNSEEN int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {

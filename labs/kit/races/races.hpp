@@ -12,7 +12,7 @@
 // runtime needs more memory than a driver may have; the clocks are FastTrack's (Flanagan and
 // Freund, 2009), for every byte. Mutexes, condition variables, the start and end of threads, and
 // atomics pass clocks on. Atomic loads count as acquire, stores as release, and updates as both, so
-// orders that are too weak are not found here; lab 19 covers them.
+// memory orders that are too weak are not detected here; lab 19 covers them.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ namespace kit::races {
 // [first, first + bytes).
 void begin(const void* first, std::size_t bytes);
 
-// Stops adding this thread's new objects.
+// Stops watching objects that this thread allocates from now on.
 void end_of_allocations();
 
 // Stops watching. Returns a description of the first race, without addresses; empty if none.

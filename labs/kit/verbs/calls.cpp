@@ -159,7 +159,7 @@ int ibv_poll_cq(ibv_cq* given, int most, ibv_wc* completions) {
     ibv_wc wc = queue.waiting.front();
     queue.waiting.pop_front();
     const auto pair = h.pairs.find(wc.qp_num);
-    if (wc.vendor_err != 0 && pair != h.pairs.end())  // a send: frees all places up to its own
+    if (wc.vendor_err != 0 && pair != h.pairs.end())  // a send frees all places up to its own
       pair->second->freed = std::max(pair->second->freed, std::uint64_t(wc.vendor_err));
     wc.vendor_err = 0;
     completions[found] = wc;

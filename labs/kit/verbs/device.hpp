@@ -18,19 +18,20 @@
 
 namespace kit::verbs {
 
-// Runs body(rank) for each rank. Throws kit::Hang, and a rank's own exception.
+// Runs body(rank) for each rank. Throws kit::Hang, or rethrows a rank's exception.
 void run(int ranks, std::uint64_t seed, const std::function<void(int rank)>& body);
 
-// Lets the other ranks and the device run for `turns` turns: simulates a rank busy elsewhere.
+// Lets the other ranks and the device run for `turns` turns: simulates a rank that is busy
+// elsewhere.
 void stand_still(int turns);
 
 // live: objects that were not destroyed, by kind. unread: completions of sends left in a destroyed
-// queue. trouble: errors, and requests that the device refused, one per line.
+// queue. trouble: errors, and requests that the device rejected, one per line.
 void observe(Observation& out);
 
 std::string last_trouble();
 
-// Simulates a lack of memory for one object of this kind, after `after` successful ones. Also
+// Simulates a lack of memory for one object of this kind, after `after` successful creations. Also
 // accepts two calls that create no object: "state" (ibv_modify_qp) and "poll" (ibv_poll_cq).
 void withhold(const std::string& kind, int after);
 

@@ -141,7 +141,7 @@ bool Hub::carry_out(Pair& pair) {
   return true;
 }
 
-// Executes at most one request, drawn from the seed; sometimes none, because the link is slow.
+// Executes at most one request, chosen by the seed; sometimes none, to simulate a slow link.
 bool Hub::progress() {
   std::vector<Pair*> busy;
   for (const auto& [number, pair] : pairs)

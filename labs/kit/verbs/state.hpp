@@ -46,7 +46,7 @@ struct Pair : ibv_qp {
   std::uint64_t posted = 0, freed = 0;
   std::deque<ibv_recv_wr> receives;
   int naks = 0;
-  std::uint64_t not_before = 0;  // turn of the next try, after a failed one
+  std::uint64_t not_before = 0;  // turn of the next attempt, after a failed attempt
 };
 
 struct Rank {

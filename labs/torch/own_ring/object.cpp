@@ -1,6 +1,6 @@
 // A student's ring of lab 06 as a shared object that reports its steps. Programs read the steps
-// with labs/apps/schedule/own_schedule.hpp, and prove them before anything runs. Only the steps of
-// task 2 are used; the runtime's executors move the data.
+// with labs/apps/schedule/own_schedule.hpp, and prove them before they run anything. Only the steps
+// of task 2 are used; the runtime's executors move the data.
 #include <exception>
 #include <string>
 

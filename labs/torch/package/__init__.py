@@ -110,7 +110,7 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
 
 
 _C.set_error_classes(CLASSES)
-# Files below these folders are not the user's program, whose line an error names.
+# Errors name a line of the user's program, to which files below these folders do not belong.
 _C.set_library_folders([os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep, "<frozen"])
 _devices = {"devices": ["cpu"]} if "devices" in inspect.signature(dist.Backend.register_backend).parameters else {}
 dist.Backend.register_backend("ringsmith", _create, extended_api=True, **_devices)

@@ -6,7 +6,7 @@ class Error(RuntimeError):
 
 
 class UsageError(Error, ValueError):
-    """This rank's call is invalid; the message names the refused tensor, operation or option, and the remedy."""
+    """This rank's call is invalid; the message names the rejected tensor, operation or option, and the remedy."""
 
 
 class MismatchError(Error):
@@ -18,11 +18,11 @@ class PeerLost(Error):
 
 
 class TimeoutError(Error):
-    """The group's deadline, or that of wait(), passed while waiting for another rank."""
+    """The deadline of the group or of wait() passed while this rank waited for another rank."""
 
 
 class Aborted(Error):
-    """The group was ended by abort(), here or on another rank."""
+    """The group was aborted by abort(), here or on another rank."""
 
 
 CLASSES = {c.__name__: c for c in (Error, UsageError, MismatchError, PeerLost, TimeoutError, Aborted)}

@@ -22,7 +22,8 @@ namespace {
 using kernels::Conv2dShape;
 using kernels::Pool2dShape;
 
-// Limits strides, paddings, dilations and windows: sums and products of two must not overflow.
+// Limit for strides, paddings, dilations and windows. The sum or product of any two must not
+// overflow.
 constexpr std::int64_t kMostPixels = std::numeric_limits<std::int32_t>::max();
 
 constexpr const char* kAtMost = ", and at most 2^31 - 1";

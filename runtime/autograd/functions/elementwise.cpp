@@ -32,7 +32,8 @@ Tensor unary_function(const char* what, const char* node, Unary op, Binary backw
                 });
 }
 
-// True for two different dtypes out of f32, f16 and bf16. f64 is never converted implicitly.
+// True if a and b have two different dtypes among f32, f16 and bf16. f64 is never converted
+// implicitly.
 bool to_promote(const Tensor& a, const Tensor& b) {
   const auto mixed = [](DType dtype) { return dtype == DType::f32 || is_half(dtype); };
   return a.dtype() != b.dtype() && mixed(a.dtype()) && mixed(b.dtype());

@@ -72,7 +72,7 @@ Tensor layer_norm(const Tensor& given_x, const Tensor& given_weight, const Tenso
 namespace {
 
 // Gradients of (bias, weight, x, residual), given the gradients of the sum and of its
-// normalisation. Either of the given gradients may be undefined.
+// normalisation. Either of the two given gradients may be undefined.
 class AddLayerNormBackward : public Node {
  public:
   AddLayerNormBackward(const Tensor& sum, const Tensor& weight, const Tensor& mean,

@@ -1,4 +1,4 @@
-// Shared by the model functions: dtype dispatch, checks, gradient destinations.
+// Helpers that the model functions share: dtype dispatch, checks, gradient destinations.
 #pragma once
 
 #include <string>

@@ -1,8 +1,8 @@
 // Runs calls on device memory for a DeviceProcessGroup, in one of two ways:
 //
 //   peers    GPUs of one host reach each other's memory: an engine on the group's stream
-//   staged   GPUs of several hosts, or GPUs that do not reach each other: through pinned memory of
-//            the host
+//   staged   GPUs of several hosts, or GPUs that cannot reach each other's memory: through pinned
+//            host memory
 //
 //     device   [input] --copy--.                               .--copy--> [output]
 //     host                 [pinned] == the collective on the host ==> [pinned]
@@ -23,8 +23,8 @@ class DeviceBackend {
   // outlive the group.
   using HostWait = std::function<void(const cuda_ipc::DeviceOperation&)>;
 
-  // The objects that a backend uses; they outlive it. The dispatcher runs calls on host memory, and
-  // its agreement barrier starts every collective.
+  // The objects that a backend uses; they must outlive it. The dispatcher runs calls on host
+  // memory, and every collective starts with its agreement barrier.
   struct Group {
     Peers& peers;
     Dispatcher& dispatcher;

@@ -1,5 +1,5 @@
-// The interface between the kernel engine's host and its kernels: the call that the host passes at
-// a launch, and the report that a kernel writes if a wait does not end.
+// The interface between the kernel engine's host code and its kernels: the call that the host
+// passes to a launch, and the report that a kernel writes if a wait does not end.
 //
 // Calls are plain data, copied into the kernel's arguments. Pointers are device pointers of the
 // rank that launches: to its own memory, or to a peer's memory as mapped into this process.
@@ -46,21 +46,21 @@ inline bool has_written(KernelReport& report) {
   return SystemAtomic<std::uint32_t>(report.written).load(order_of(End::report_acquire)) != 0;
 }
 
-// How long a kernel waits for one event, by the device's clock, and where it reports. The limit is
-// needed because a host thread that calls the driver may block there until the kernel ends, and
-// cannot stop the kernel while it is blocked.
+// How long a kernel waits for one event, by the device's clock, and where it reports a timeout. The
+// kernel needs this limit because the host may be unable to stop it: a host thread that calls the
+// driver may block there until the kernel ends.
 struct KernelTimeout {
   KernelReport* report = nullptr;
-  std::uint64_t limit = ~std::uint64_t{0};  // polls; for tests, which must not depend on a clock
+  std::uint64_t limit = ~std::uint64_t{0};  // in polls, for tests that must not depend on a clock
   std::uint64_t operation = 0;              // number in the group, for the report
   std::uint64_t nanoseconds = ~std::uint64_t{0};
 };
 
 using kernels::Arithmetic;  // out = own op message
 
-// A factor that Arithmetic::scale cannot express: an integer, which wraps around as the elements
-// do, or an element in device memory, loaded when the kernel runs. Only the ring through slots uses
-// it, if Arithmetic::scaled is set.
+// A factor that Arithmetic::scale cannot express: an integer, whose products wrap around like the
+// elements, or an element in device memory, loaded when the kernel runs. Only launch_ring() uses
+// it, and only if Arithmetic::scaled is set.
 struct Factor {
   std::uint64_t integer = 1;
   const std::byte* scalar = nullptr;
@@ -77,7 +77,7 @@ struct Range {
 struct RingCall {
   Collective collective;
   DType dtype;
-  bool other_sign;  // elements are i8, u32 or u64, which have no DType: dtype is u8, i32 or i64
+  bool other_sign;  // true for i8, u32 and u64, which have no DType: dtype is u8, i32 or i64
   Arithmetic arithmetic;
   Factor factor;
   int world, position;
@@ -89,7 +89,7 @@ struct RingCall {
   std::byte* output;
   std::uint64_t input_begin, output_begin;  // first elements, as indices into the work buffer
   std::byte *mine, *previous, *next;        // stations
-  std::uint32_t packet_flag;                // number of this call among calls by packets
+  std::uint32_t packet_flag;                // number of this call among packet calls
   std::uint64_t packet_lines;               // lines reserved for one message
   KernelTimeout timeout;
   Range chunks[kMostRanks];
@@ -104,18 +104,18 @@ struct DirectCall {
   int blocks;                 // to launch, at most shape.channels
   std::uint64_t meeting;      // direct: number of the first of its two meetings
   std::uint32_t packet_flag;  // one_shot: as in RingCall
-  Range chunk;                // direct: this rank's own; one_shot: the whole buffer
+  Range chunk;                // direct: this rank's own chunk; one_shot: the whole buffer
   KernelTimeout timeout;
   const std::byte* input[kMostRanks];  // direct: of all ranks; one_shot: only [rank] is used
   std::byte* output[kMostRanks];
   std::byte* station[kMostRanks];
 };
 
-// Launch a kernel on the current device; throw CudaError if that fails. All ranks must launch the
-// same call. A kernel ends when its rank has its result and no peer needs the kernel, or when it
-// has given up waiting (KernelReport).
+// Each function launches a kernel on the current device, and throws CudaError if the launch fails.
+// All ranks must launch the same call. A kernel ends when its rank has its result and no peer needs
+// the kernel any more, or when it has given up waiting (KernelReport).
 void launch_ring(const RingCall& call, CUstream_st* stream);         // through the slots
-void launch_packet_ring(const RingCall& call, CUstream_st* stream);  // neither broadcast nor reduce
+void launch_packet_ring(const RingCall& call, CUstream_st* stream);  // not for broadcast or reduce
 void launch_one_shot(const DirectCall& call, CUstream_st* stream);   // all_reduce by packets
 void launch_direct(const DirectCall& call, CUstream_st* stream);     // all_reduce by peer access
 

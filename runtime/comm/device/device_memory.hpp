@@ -2,9 +2,9 @@
 // (Catalogue), the other ranks' access to it (DevicePeers), and its allocator (DeviceArena).
 //
 // Catalogues are in host memory that all ranks of the host map; each is written by its owner only.
-// Because ranks may be different processes, they send each other locations as numbers (region,
-// offset). A region is one allocation. Its IPC handle names the driver's block that contains it, so
-// its offset in that block is published, too.
+// Because ranks may be different processes, they send each other locations as pairs of numbers
+// (region, offset). A region is one allocation. Its IPC handle names the driver's block that
+// contains it, so the catalogue also states the region's offset in that block.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ namespace ringsmith::comm::cuda_ipc {
 constexpr std::size_t kHandleBytes = 64;  // CUDA_IPC_HANDLE_SIZE
 constexpr std::uint32_t kMostRegions = 1024;
 
-// Events of the stream engine, by index: kMoveEvents for moves, used in turn, and three others.
+// Indices of the stream engine's events: kMoveEvents for moves, used in turn, and three others.
 constexpr std::uint32_t kMoveEvents = 16;
 constexpr std::uint32_t kReadyEvent = kMoveEvents;        // this rank's buffers are ready
 constexpr std::uint32_t kMessageEvent = kMoveEvents + 1;  // send: a slot is filled
@@ -72,7 +72,7 @@ struct Catalogue {
   Location ping;                           // ping.hpp
   Location station;                        // the kernel engine
   Location staging_input, staging_output;  // the stream engine, once it has staged a call
-  std::atomic<std::uint32_t> closed{0};  // 1: the owner has closed all memory and events of others
+  std::atomic<std::uint32_t> closed{0};    // 1: the owner has closed its peers' memory and events
 };
 
 // One rank's access to the device memory and the events of all ranks.
@@ -81,9 +81,9 @@ struct Catalogue {
 //                             r in my process         its pointer + offset, and peer access
 //                             r in another process    cudaIpcOpenMemHandle (once) + offset
 //
-// Regions stay open until close(). A peer's memory must be closed before its owner frees it.
-// Therefore every rank closes its peers' memory, notifies them, waits for their notices, and then
-// frees its own.
+// Regions stay open until close(). A region must be closed by all peers before its owner frees it.
+// Therefore every rank closes its peers' regions, notifies the peers, waits for their notices, and
+// then frees its own regions.
 class DevicePeers {
  public:
   // Collective. Creates this rank's events. The caller must set `ping` and, for the kernel engine,
@@ -106,12 +106,12 @@ class DevicePeers {
   [[nodiscard]] std::byte* address(int rank, Location location);
   [[nodiscard]] CUevent_st* event(int rank, std::uint32_t index);
 
-  // Called when the group has failed, by any thread. Releases streams that wait for events of other
-  // processes, by recording these events again. This works with the emulator; how a real driver
+  // Called when the group has failed; any thread may call it. Releases streams that wait for events
+  // of other processes by recording those events again. This works with vgpu; how a real driver
   // treats an event of a dead process is not documented.
   void release_waiters() noexcept;
-  // Returns a rank whose stream has not reached its last collective, or -1. May be called from any
-  // thread.
+  // Returns a rank whose stream has not reached the rank's last collective, or -1. May be called
+  // from any thread.
   [[nodiscard]] int find_laggard() noexcept;
 
   // Closes all memory and events of other ranks, and notifies those ranks. The device must be idle.
@@ -137,7 +137,7 @@ class DevicePeers {
 };
 
 // The allocator of a rank's communication memory on its device. Allocates by first fit from regions
-// of cudaMalloc, and lists the regions in the rank's catalogue, so that peers can open them.
+// that cudaMalloc returned, and lists them in the rank's catalogue, so that peers can open them.
 //
 // A freed block may still be in use by the group's collectives and by work on the freeing thread's
 // current stream. The stream of the next allocation waits for both. Regions are kept until the
@@ -152,7 +152,7 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
   // Throws CudaError if the device is out of memory, CommError if there are too many regions or the
   // size overflows when rounded up.
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size);
-  // Returns the location of this memory if all of it is in one region.
+  // Returns the location of this memory, or nullopt if it is not inside one region.
   [[nodiscard]] std::optional<Location> locate(const std::byte* data, Bytes size) const;
 
   // Makes the destructor free nothing, because peers may still use the memory.

@@ -1,5 +1,5 @@
-// Building blocks of the kernel engine: the element type and the grid of a call, polling with a
-// limit, and one pass over data.
+// Building blocks of the kernels: dispatch on a call's element type, the call's grid, polling with
+// a limit, and one pass over data.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,10 +16,10 @@ using kernels::cuda::load_element;
 using kernels::cuda::Pack;
 using kernels::cuda::store_element;
 
-// Calls f(TypeTag<T>) with the element type; bool is handled as bytes.
+// Calls f(TypeTag<T>{}) for the element type T; bool is handled as bytes.
 template <class F>
 void with_type(DType dtype, F&& f) {
-#ifdef RINGSMITH_WEAKEN  // one type is enough to test an order
+#ifdef RINGSMITH_WEAKEN  // one type is enough to test memory orders
   if (dtype == DType::f32) return f(TypeTag<float>{});
   throw UsageError("this program supports only f32");
 #else
@@ -66,9 +66,10 @@ struct Waiter {
   int rank;
 };
 
-constexpr std::uint64_t kPollsPerLook = 64;  // between checks of the clock and `stop` (host memory)
+// `stop` is in host memory, so only every kPollsPerLook-th poll reads it and the clock.
+constexpr std::uint64_t kPollsPerLook = 64;
 
-// Tells all blocks to stop. The first block of the rank that gets here also writes the report.
+// Tells all blocks of this rank to stop. The first block that calls report() also fills the record.
 __device__ inline void report(const Waiter& w, Awaited awaited, int peer, std::int64_t step,
                               std::uint64_t have, std::uint64_t want) {
   KernelReport& t = *w.timeout.report;
@@ -145,8 +146,8 @@ constexpr RingStep kNoStep{kNoVerb, 0};
 //                                       own op message --------<
 //     message, in a slot of this rank -'                        '--> onward, a slot of the next
 //
-// The pass moves 16 bytes at a time if all addresses are aligned for that; else elements, or bytes
-// if a buffer is not even aligned to its elements. The result is the same in all cases.
+// The pass moves 16 bytes at a time if all addresses are aligned for it. Otherwise it moves single
+// elements, byte by byte if a buffer is not even aligned to its elements. The result is the same.
 struct Flow {
   const std::byte* own;      // null: no own input is added
   const std::byte* message;  // null: no message was received
@@ -155,7 +156,7 @@ struct Flow {
   std::uint64_t count;       // elements
 };
 
-// Arithmetic with the value of the Factor.
+// Arithmetic together with the value of the call's Factor.
 struct Factored : Arithmetic {
   std::uint64_t integer;
 };
@@ -195,8 +196,8 @@ __device__ void join(Pack<T, kLanes>& own, const Pack<T, kLanes>& message, bool 
   }
 }
 
-// Processes whole packs, kUnroll at a time to keep several loads in flight. For bytes kUnroll is 1,
-// because each byte needs its own register for the reduction.
+// Processes whole packs, kUnroll at a time to keep several loads in flight. kUnroll is 1 for bytes,
+// because the reduction needs a register for each byte.
 template <kernels::Reduction op, class T, int kLanes>
 __device__ void flow_packs(const Flow& f, std::uint64_t packs, const Factored& a) {
   using P = Pack<T, kLanes>;
@@ -244,7 +245,7 @@ __device__ void flow_elements(const Flow& f, const Factored& a) {
   }
 }
 
-// Must be called by all threads of the block. Arrays may be the same memory, but must not overlap
+// Must be called by all threads of the block. Two arrays may be identical, but must not overlap
 // partially.
 template <class T>
 __device__ void flow(const Flow& f, const Factored& a) {

@@ -1,8 +1,8 @@
-// The kernel engine: one kernel per collective, which waits for its peers' kernels itself. The host
-// is not involved while it runs, so a hop costs only a store to the neighbour's memory.
+// The kernel engine: one kernel per collective. The kernel itself waits for its peers' kernels,
+// without the host, so a hop costs only a store into the neighbour's memory and a poll.
 //
-// schedule/select.hpp chooses the kernel or the stream engine. Both sum in the order of the
-// schedule:
+// schedule/select.hpp chooses a kernel or the stream engine for each call. Both sum in the order of
+// the schedule:
 //
 // | executor               | kernel in | order of the sum        |
 // |------------------------|-----------|-------------------------|

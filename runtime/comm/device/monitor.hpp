@@ -1,4 +1,4 @@
-// Watches launched operations, because streams have no deadline, and the host may not be waiting.
+// Watches launched operations, because streams have no deadlines and the host may not be waiting.
 //
 // A thread looks at the oldest operation that is not done. If that operation takes too long after
 // its data was ready, or if a peer has failed or died, the thread stops this rank's kernels (kernel
@@ -29,7 +29,7 @@ class DeviceOperation {
  public:
   explicit DeviceOperation(ringsmith::Event ready) : ready_(std::move(ready)) {}
 
-  // Happens when the caller's stream has done all work enqueued before the call.
+  // The event happens when the caller's stream has done all work enqueued before the call.
   [[nodiscard]] const ringsmith::Event& ready() const { return ready_; }
 
   // Must be called once, when all work has been enqueued on the group's stream.
@@ -42,7 +42,7 @@ class DeviceOperation {
   }
   // After launched():
   [[nodiscard]] const ringsmith::Event& done() const { return done_; }
-  [[nodiscard]] std::uint64_t number() const { return number_; }  // from 1; if staged: sequence()
+  [[nodiscard]] std::uint64_t number() const { return number_; }  // from 1; sequence() if staged
   [[nodiscard]] const std::string& call() const { return call_; }
   [[nodiscard]] std::int64_t sequence() const { return sequence_; }
 
@@ -91,7 +91,7 @@ class Monitor {
   std::condition_variable changed_;
   std::deque<std::shared_ptr<const DeviceOperation>> launched_;
   bool stopping_ = false, ended_ = false;
-  // Number of the first operation that failed. All later operations are lost, too.
+  // Number of the first operation that failed. All later operations count as failed, too.
   std::uint64_t failed_from_ = ~std::uint64_t{0};
   FailureKind kind_ = FailureKind::none;
   std::string text_;

@@ -1,5 +1,5 @@
-// The steps of a ring, by packets: NCCL's low-latency protocol ("LL"). Each atomic store contains
-// data and a flag:
+// Executes the steps of a ring with packets: NCCL's low-latency protocol ("LL"). Each atomic store
+// writes data and a flag together:
 //
 //     word  [ 4 bytes of data | number of the call ]        8 bytes, stored and loaded atomically
 //     line  [ word ][ word ]                                8 bytes of data
@@ -8,7 +8,7 @@
 // threads proceed independently. Half of the bytes sent are flags, so the protocol is for small
 // messages.
 //
-// Relaxed order is enough, because data and flag are one word and a word orders no other access. A
+// Relaxed order is enough, because data and flag are one word and no other access depends on it. A
 // word may be overwritten two calls later: a call writes each line once, and consecutive calls
 // (flag, flag + 1) use different halves. To finish call n, a rank must receive data to which every
 // other rank has contributed after beginning call n, and a rank begins call n only after its kernel
@@ -51,7 +51,7 @@ __device__ void put_line(std::byte* where, const Line<T>& line, std::uint32_t fl
     SystemAtomic<std::uint64_t>(words[i]).store(std::uint64_t{flag} << 32 | line.word[i],
                                                 cuda::memory_order_relaxed);
 }
-// False if the wait failed.
+// Returns false if the wait failed.
 template <class T>
 __device__ bool take_line(const Waiter& waiter, std::byte* where, std::uint32_t flag, int peer,
                           std::int64_t step, Line<T>& line) {

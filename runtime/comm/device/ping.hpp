@@ -2,8 +2,8 @@
 //
 // Behind some PCIe bridges and in some virtual machines, opening a peer's handle succeeds, but data
 // written through it never arrives. Therefore every rank writes a word into every other rank's
-// memory and reads a word from it, with the instructions of the rings' kernels, and all ranks agree
-// on the result.
+// memory and reads a word from it, with the same atomic accesses as the kernels of the rings, and
+// all ranks agree on the result.
 //
 //   area of rank r:   [ from 0 ][ from 1 ] ... [ r's own, for others to read ] ... [ from n - 1 ]
 #pragma once
@@ -22,9 +22,9 @@ class Ping {
   // Creates this rank's area. Must be called before DevicePeers::meet().
   Ping(Segments& segments, DevicePeers& device_peers, DeviceArena& arena);
 
-  // Collective, after meet(). Opens the peers' memory. Returns "" if every rank can read and write
-  // the memory of every other rank; otherwise the failure of the lowest rank that has one, with the
-  // same text on all ranks. Waits for the current stream.
+  // Collective; must be called after meet(). Opens the peers' memory and synchronizes the current
+  // stream. Returns "" if every rank can read and write the memory of every other rank, and
+  // otherwise the failure of the lowest rank that has one; all ranks return the same text.
   [[nodiscard]] std::string exchange(Bootstrap& bootstrap, const std::vector<Whereabouts>& ranks);
 
  private:

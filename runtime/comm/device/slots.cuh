@@ -1,10 +1,10 @@
-// The steps of a ring, through slots. One block of one rank, between its two neighbours:
+// Executes the steps of a ring with slots. One block of one rank, between its two neighbours:
 //
 //     previous rank                    this block                         next rank
 //                   ==slot==> recv ...  own input  ... send ==slot==>
 //
-// Many threads store a message, so each end of a hand-off is a barrier of the block and one atomic
-// access by one thread:
+// All threads of a block store a message together, so each end of a hand-off consists of a barrier
+// of the block and one atomic access by one thread:
 //
 //   a sender    has read in `head` (acquire) that the slot's last message was taken, then barrier:
 //               its stores cannot precede the receiver's loads of that message;
@@ -40,7 +40,7 @@ class Slots {
     for (int q = 0; q < call_.world; ++q) longest = max(longest, share_of(q).count);
     return (longest + piece() - 1) / piece();
   }
-  // False once a wait has failed.
+  // Returns false once a wait has failed.
   [[nodiscard]] __device__ bool alive() const { return alive_; }
 
   __device__ void take(RingStep step, int s, std::uint64_t pass) {
@@ -67,7 +67,7 @@ class Slots {
     }
   }
 
-  // Stores the counters for the next kernel. Must be called after the last pass.
+  // Saves the counters for the next kernel. Must be called after the last pass.
   __device__ void finish() {
     __syncthreads();  // every thread has read the old values
     if (threadIdx.x != 0) return;

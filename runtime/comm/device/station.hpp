@@ -1,7 +1,7 @@
-// A station: memory of a rank's device where its peers' kernels put messages and counters.
+// A station: memory on a rank's device into which its peers' kernels write messages and counters.
 //
-// Every wait of the kernel engine is a poll of the rank's own memory, and every hand-off a store
-// into the peer's memory: over NVLink a store does not block, but a load takes a round trip.
+// A kernel waits by polling its rank's own memory, and hands data off by storing into the peer's
+// memory: over NVLink a store does not block, but a load takes a round trip.
 //
 //     [ Station: counters ][ packets, two halves ][ slots of ring 0 ][ slots of ring 1 ]
 //
@@ -23,12 +23,12 @@
 namespace ringsmith::comm::cuda_ipc {
 
 constexpr int kMostRanks = 64;
-constexpr int kMostChannels = 16;  // blocks of a kernel
+constexpr int kMostChannels = 16;  // blocks per kernel
 constexpr int kMostThreads = 512;  // per block
 constexpr int kRings = 2;          // 0: to rank + 1;  1: to rank - 1, as in gloo
 constexpr std::uint64_t kRingSlots = 8;
-// A block sends a piece of its chunk as two messages, so that the next rank works on the first
-// while this rank works on the second.
+// A block sends each piece of its chunk as two messages, so that the next rank can process the
+// first message while this rank fills the second.
 constexpr std::size_t kSlotsPerPiece = 2;
 
 struct alignas(128) Counter {
@@ -38,24 +38,24 @@ struct alignas(128) Counter {
 struct Channel {
   Counter tail;  // messages that the previous rank has put into our slots
   Counter head;  // messages from us that the next rank has taken out of its slots
-  // Used only by this rank; stored here between two kernels:
+  // Used only by this rank's kernels, which keep their counts here between launches:
   alignas(128) std::uint64_t sent;  // messages put into the next rank's slots
   std::uint64_t taken;              // messages taken out of our slots
 };
 
-// One per rank, mapped by its peers; zero when the group is created.
+// Each rank has one, which its peers map. All bytes are zero when the group is created.
 struct Station {
   Channel channels[kRings][kMostChannels];
-  Counter arrived[kMostRanks][kMostChannels];  // direct.cu: [rank][block]: last meeting reached
+  Counter arrived[kMostRanks][kMostChannels];  // [rank][block]: its last meeting (direct.cu)
   Counter claimed;                             // 1: a block of this rank writes the report
 };
 
-// A line of the low-latency protocol: two words, each with four bytes of data and the call's
-// number.
+// A line of the low-latency protocol (packets.cuh): two words, each with four bytes of data and
+// the number of the call.
 constexpr std::size_t kLineData = 8;    // bytes
 constexpr std::size_t kLineBytes = 16;  // bytes
 
-// Largest work buffer of a ring by packets, and longest message of the one-shot; bytes.
+// Size limits, in bytes: the work buffer of a packet ring, and the message of a one-shot call.
 constexpr std::size_t kMostPacketBytes = std::size_t{32} << 10;
 constexpr std::size_t kMostOneShotBytes = std::size_t{16} << 10;
 
@@ -71,7 +71,7 @@ struct Shape {
 // Set by tests only.
 struct Tuning {
   Shape shape{0, 0, 0};            // 0: chosen for the device
-  std::uint32_t packet_calls = 0;  // initial number of calls by packets
+  std::uint32_t packet_calls = 0;  // initial value of the count of packet calls
 };
 
 constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
@@ -106,7 +106,7 @@ constexpr std::size_t station_bytes(int world, const Shape& shape) {
 //
 // Each pair is a release at one end and an acquire at the other, at system scope, because device
 // scope covers only one GPU and volatile orders nothing. A test weakens each end in turn to relaxed
-// and expects the detector to report the race (tests/comm/cuda/ordering_test.cpp).
+// and expects the race detector to report it (tests/comm/cuda/ordering_test.cpp).
 enum class End {
   none,
   tail_release,     // "the slot is filled":  the sender's stores to the slot ...
@@ -127,7 +127,7 @@ constexpr cuda::memory_order strong_order(End end) {
   return acquires(end) ? cuda::memory_order_acquire : cuda::memory_order_release;
 }
 
-#ifdef RINGSMITH_WEAKEN  // in the program of that test
+#ifdef RINGSMITH_WEAKEN  // defined only for the program of that test
 inline End weakened = End::none;
 inline cuda::memory_order order_of(End end) {
   return end == weakened ? cuda::memory_order_relaxed : strong_order(end);

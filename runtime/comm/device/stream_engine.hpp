@@ -3,7 +3,7 @@
 // engine supports every collective and any number of ranks on one device, because nothing on the
 // device spins.
 //
-// The hand-off, by which a rank's stream continues after a point in another rank's stream:
+// A hand-off makes a rank's stream wait for a point in another rank's stream:
 //
 //     rank 0   host:   enqueue move, record event 5, progress = 5
 //              stream: ...[move 5] event 5 ........
@@ -11,12 +11,11 @@
 //              stream:                          ........ wait [move that needs it]
 //
 // A counter in shared host memory tells the other ranks' hosts that an event has been recorded.
-// Those hosts wait for the counter as transport/peers.hpp describes. The event tells the other
-// streams that the move is done. Therefore no host waits for a device.
+// Those hosts wait for the counter as transport/peers.hpp describes. The event makes the other
+// streams wait until the move is done. Therefore no host waits for a device.
 //
-// Events are reused, so a wait may refer to a later record than the intended one. This cannot
-// deadlock: a wait is always enqueued after the record that it refers to, so waits cannot form a
-// cycle.
+// Events are reused, so a wait may refer to a later record than intended. It cannot deadlock: every
+// wait is enqueued after the record to which it refers, so waits cannot form a cycle.
 #pragma once
 
 #include "runtime/comm/device/device_memory.hpp"
@@ -39,7 +38,7 @@ class HandOff {
   void reach(std::uint64_t stamp);
   void wait_for(int rank, std::uint64_t stamp);
 
-  // For points that hosts announce by other means, e.g. an agreement barrier or a message.
+  // For events that hosts announce by other means, e.g. an agreement barrier or a message.
   void record(std::uint32_t event);
   void wait_for_event(int rank, std::uint32_t event);
 
@@ -51,8 +50,8 @@ class HandOff {
 
 // The counterpart of executor/mapped.cpp on streams. If all buffers are communication memory, peers
 // access them directly. Otherwise, or if the schedule has no mapping for these buffers, the data
-// passes through staging memory, one slice of every chunk at a time. The order of the sums is the
-// same:
+// passes through staging memory, one slice of every chunk at a time. Both ways sum in the same
+// order. Staging:
 //
 //     input --copy--> staging input ==moves of all ranks==> staging output --copy--> output
 class StreamEngine {

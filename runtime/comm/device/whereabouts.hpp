@@ -10,11 +10,11 @@
 namespace ringsmith::comm::cuda_ipc {
 
 struct Whereabouts {
-  std::string process;  // the same for ranks of one process, and only for them
-  std::string uuid;     // of the device: the same for ranks that share it
-  Device device;        // as numbered in its own process
+  std::string process;  // equal for two ranks exactly if they are in one process
+  std::string uuid;     // of the device: equal for ranks that share it
+  Device device;        // as numbered in the rank's process
   std::string name;     // of the device
-  Shape shape;          // that the kernel engine would choose for this device
+  Shape shape;          // the kernel engine's choice for this device
   std::string reaches;  // by rank: '0' if this rank's device cannot reach that rank's memory
 };
 
@@ -24,8 +24,8 @@ struct Whereabouts {
 struct Decision {
   CudaEngine engine = CudaEngine::stream;
   Shape shape;                     // of the kernel engine, on all ranks
-  std::vector<std::string> lines;  // for messages
-  std::string refused;             // why neither engine works: a device cannot reach another one
+  std::vector<std::string> lines;  // description of the decision, for the user
+  std::string refused;             // why no engine works: a device cannot reach another one
 };
 
 [[noreturn]] void throw_unreachable(CudaEngine asked, const std::string& why);

@@ -2,8 +2,8 @@
 // copies before and after the agreement barrier; mapped, slots and plain_ring run after it, and
 // give the same bits for the same schedule. send and recv use p2p, without a barrier.
 //
-//   mapped          directly in communication memory of the ranks, by a mapping (mapping.hpp)
-//   slots           on any memory: a plan (plan.hpp), by messages through the channels' slots
+//   mapped          directly in the ranks' communication memory, by a mapping (mapping.hpp)
+//   slots           on any memory, by a plan (plan.hpp): messages through the channels' slots
 //   small_messages  one copy, one hand-off, sums in rank order (staging.cpp)
 //   p2p             send and recv
 //   plain_ring      the ring all-reduce in its readable form (plain_ring.cpp)
@@ -33,7 +33,7 @@ struct Buffers {
 template <class Resolve>
 Sharing look_at_buffers(const AgreementBarrier& agreement, const Call& call, int world,
                         Buffers& buffers, Resolve resolve) {
-  // Sizes of the two buffers, the same on all ranks that have them.
+  // The sizes of the two buffers are the same on all ranks that have them.
   const Contract contract = contract_of(call.collective);
   const std::size_t part = call.bytes(), all = call.work_count(world) * size_of(call.dtype);
   const std::size_t input = contract.input == Extent::own ? part : all;
@@ -64,7 +64,7 @@ Sharing look_at_buffers(const AgreementBarrier& agreement, const Call& call, int
 //
 //   at_step(step)                      the schedule's step, for error messages; -1 after the last
 //   await(after)                       waits, or makes the stream wait, for other ranks' moves
-//   address(chunk place)               where the chunk is, std::byte*
+//   address(chunk place)               returns the chunk's address, a std::byte*
 //   reduce(move, sources, outputs)     outputs = sources[0] op sources[1] op ...
 //   publish(moves)                     tells the other ranks that this many moves are done
 template <class Place>
@@ -124,7 +124,7 @@ void ring_all_reduce(Peers& peers, Channels& channels, const Transfer& transfer)
 //
 // The first slot of a message carries the sender's call. The receiver compares its dtype, count and
 // kind of memory with its own. The payload follows. A send returns when the whole payload is in
-// slots, so it does not wait if the payload has up to kSlots - 1 slots and the lane is empty.
+// slots, so it does not wait if the payload fits in kSlots - 1 slots and the lane is empty.
 void run_p2p(Peers& peers, Channels& channels, const Transfer& transfer);
 
 // The first slot of a message: a copy of the sender's CallRecord.
@@ -132,7 +132,8 @@ struct MessageHeader {
   std::uint64_t call, count, sequence, site;
 };
 void send_header(Peers& peers, Outbox& out, int peer);
-// Throws MismatchError if the message does not match this rank's call, and as Peers::wait() does.
+// Throws MismatchError if the message does not match this rank's call, and whatever Peers::wait()
+// throws.
 void receive_header(Peers& peers, Inbox& in, const Transfer& transfer);
 
 }  // namespace ringsmith::comm

@@ -13,7 +13,7 @@ struct MoveId {
   bool operator==(const MoveId&) const = default;
 };
 
-// The destination of a message: source number `source` of a move.
+// The destination of a message: Move::sources[source] of the move `at`.
 struct MessageTarget {
   MoveId at;
   std::size_t source = 0;
@@ -240,7 +240,7 @@ class Mapper {
     }
   }
 
-  // The latest condition per rank implies the others.
+  // Keeps only the latest condition per rank, which implies the others.
   static void tidy(std::vector<MappedMove::After>& after) {
     std::map<int, std::uint32_t> latest;
     for (const auto& [rank, moves] : after) latest[rank] = std::max(latest[rank], moves);

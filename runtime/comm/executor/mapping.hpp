@@ -4,8 +4,8 @@
 // A message becomes one of two operations:
 //   pull  the receiver reads the chunk in the sender's memory;
 //   push  the sender stores the result directly in the receiver's buffer while it is still in
-//         registers. Used if the sender does not just send its own input, and the receiver would
-//         only copy the message.
+//         registers. A message is pushed if the sender does not just send its own input, and the
+//         receiver would only copy the message.
 //
 //     two-shot, rank r:   out[r] of every rank = in[r] of rank r + in[r] of rank r + 1 + ...
 //                         one pass: each element is read once per rank and stored once per rank
@@ -44,7 +44,7 @@ struct MappedMove {
   std::vector<After> after;
   std::vector<ChunkPlace> sources;
   std::vector<bool> scaled;              // by source, as in Source
-  std::vector<ChunkPlace> destinations;  // none: other ranks do the work
+  std::vector<ChunkPlace> destinations;  // empty: other ranks do this move's work
   std::size_t count = 0;                 // elements
   int chunk = 0;                         // index in the schedule; all places have this chunk's size
   bool awaited = false;                  // some rank waits for its completion
@@ -56,8 +56,8 @@ struct Mapping {
   std::vector<MappedMove::After> finally;  // before the caller may touch the buffers again
 };
 
-// Returns the mappings of all ranks, or nothing if the schedule cannot run this way. With
-// Placement::staged, every built-in schedule can.
+// Returns the mappings of all ranks, or nullopt if the schedule has no mapping. With
+// Placement::staged, every built-in schedule has one.
 [[nodiscard]] std::optional<std::vector<Mapping>> make_mappings(const Schedule& schedule,
                                                                 const std::vector<Plan>& plans,
                                                                 Placement placement);

@@ -20,7 +20,7 @@
 // (schedule/ring.hpp), whose executors are optimised: slots moves two slices at a time, and mapped
 // avoids the slots.
 //
-// Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
+// Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
 // device/ring.cu is the same loop on GPUs; the verbs' names are NCCL's.
 #include <algorithm>
 

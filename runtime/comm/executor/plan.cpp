@@ -20,7 +20,7 @@ bool empty(const Schedule& schedule, int chunk) { return schedule.chunks[at(chun
 using RawFlags = std::vector<std::vector<std::deque<bool>>>;  // [from][to][message]
 
 // Simulates all ranks with one bit per message, which tells whether the message is a rank's
-// unreduced contribution. Throws Error as make_plans() does.
+// unreduced contribution. Throws what make_plans() throws.
 RawFlags trace_raw_messages(const Schedule& schedule) {
   const std::size_t world = at(schedule.world);
   RawFlags sent(world, std::vector<std::deque<bool>>(world));

@@ -56,8 +56,8 @@ using Plan = std::vector<Move>;
 // for it.
 [[nodiscard]] bool promised(const Schedule& schedule, int rank, int chunk);
 
-// Return the position of a chunk in the caller's buffers, in elements. Some buffers hold only the
-// rank's own chunk (e.g. the input of all_gather, the output of reduce_scatter).
+// Both return the position of a chunk in the caller's buffer, in elements. Some buffers hold only
+// the rank's own chunk (e.g. the input of all_gather, the output of reduce_scatter).
 [[nodiscard]] std::size_t input_offset(const Schedule& schedule, int rank, int chunk);
 [[nodiscard]] std::size_t output_offset(const Schedule& schedule, int rank, int chunk);
 

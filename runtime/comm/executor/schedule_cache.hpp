@@ -15,7 +15,7 @@ struct Prepared {
   Schedule schedule;
   Plan plan;
   std::size_t most_moves = 0;  // of the longest plan of any rank
-  // Indexed by placement. Known but empty: the schedule has no mapping.
+  // Both are indexed by placement. If a mapping is known but empty, the schedule has none.
   std::array<bool, 3> mapping_known{};
   std::array<std::optional<Mapping>, 3> mapping;
 };

@@ -19,8 +19,8 @@ namespace ringsmith::comm {
 namespace {
 
 std::atomic<const LastWords*> current{nullptr};
-// The time at which this rank found the failure itself, in ns. A global, because the group may be
-// gone when its error is printed.
+// The time at which this rank found the failure itself, in ns. The variable is global, because the
+// group may be gone when its error is printed.
 std::atomic<std::uint64_t> said_at{0};
 constexpr std::uint64_t kTimeToSay = 500'000'000;  // ns; mpirun sends SIGKILL after a second
 
@@ -172,8 +172,8 @@ bool FlightFile::write(bool replace) const noexcept {
 
 namespace {
 
-// True while this rank may be printing its own error. Needed because mpirun sends SIGTERM more than
-// once.
+// True while this rank may be printing its own error. The handler needs this check, because mpirun
+// sends SIGTERM more than once.
 bool being_said() {
   return said_at.load() != 0 && nanoseconds(CLOCK_MONOTONIC) - said_at.load() < kTimeToSay;
 }

@@ -12,8 +12,8 @@
 namespace ringsmith::comm {
 
 // The header of a flight recorder's file; copies of the rank's sites and of its Flight follow. When
-// the group fails, the rank writes the file itself, possibly in a signal handler. If it was killed,
-// a survivor on its host does. flight_reader reads a folder of these files
+// the group fails, the rank writes the file itself, possibly in a signal handler. If the rank was
+// killed, a survivor on its host writes the file. flight_reader reads a folder of these files
 // (labs/apps/launch/flight_log.hpp). The byte order is the machine's.
 struct FlightHeader {
   static constexpr std::uint64_t kMagic = 0x5453'414c'4752'5352;
@@ -76,7 +76,7 @@ class LastWords {
   // this host, the peer's.
   void keep_flights(const std::vector<FlightFile>* files) { flights_ = files; }
   // Must be called when this rank is about to report the failure itself. For half a second, the
-  // handler ignores SIGTERM, so that the rank has time to do so.
+  // handler ignores SIGTERM, so that the rank has time to report it.
   static void already_said();
   // For a handler of SIGTERM: if there is a reason, prints the line and ends the process.
   static void say_if_lost() noexcept;

@@ -1,5 +1,5 @@
-// Text for the error that ends a wait: each rank's current call, how long the rank has waited and
-// for which rank. Also asks the kernel for the state of a process.
+// Composes the text for the error that ends a wait: each rank's current call, how long the rank has
+// waited and for which rank. Also asks the kernel for the state of a process.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct Sight {
   const Board* board = nullptr;
   const Answer* answers = nullptr;  // null: the rank is not remote, so its board is up to date
   const SiteText* sites = nullptr;
-  bool stopped = false;        // its process is stopped, whatever its board says
+  bool stopped = false;        // its process is stopped, even if its board shows a wait
   std::string elsewhere = {};  // the call of another group in which it waits
 };
 
@@ -51,8 +51,8 @@ class WaitForGraph {
     [[nodiscard]] std::string describe() const;
   };
   static Activity look_at(const Sight& sight);
-  // Returns ranks of which each waits for the next, and the last for the first; empty if there are
-  // none.
+  // Returns a cycle of ranks, each of which waits for the next, and the last for the first; empty
+  // if there is none.
   [[nodiscard]] std::vector<int> find_circle() const;
   [[nodiscard]] const Activity& activity(int rank) const {
     return activities_[static_cast<std::size_t>(rank)];

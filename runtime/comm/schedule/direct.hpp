@@ -39,8 +39,8 @@
 
 namespace ringsmith::comm {
 
-// Returns the schedule of any collective, derived from its contract (collective.hpp). World >= 1;
-// count is the length of the work buffer, in elements. For all_to_all, count must be a multiple of
+// Returns the schedule of any collective, derived from its contract (collective.hpp). world must be
+// >= 1; count is the work buffer's length in elements. For all_to_all, count must be a multiple of
 // world, so that the parts that two ranks exchange have the same length. In step s of all_to_all,
 // ranks r and s - r (modulo world) exchange parts. The step that overwrites a part also sends it,
 // so executors that send first may run it in place.

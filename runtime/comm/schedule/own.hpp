@@ -5,8 +5,8 @@
 //     0 1 1 2 0 reduce          which it adds to its own; one line per step, in each rank's order
 //     ...
 //
-// Rank -1: no peer. The chunks are equal parts, as split_evenly() makes them, so one text is a
-// schedule for every count.
+// A peer of -1 means that there is none. The chunks are equal parts, as split_evenly() makes them,
+// so one text is a schedule for every count.
 #pragma once
 
 #include <string_view>

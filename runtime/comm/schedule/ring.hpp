@@ -23,21 +23,21 @@
 // ring runs the other way:  chunk c = (...((x[c-1] + x[c-2]) + ...) + x[c], the order of gloo's
 // ring.
 //
-// Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
+// Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
 #pragma once
 
 #include "runtime/comm/schedule/schedule.hpp"
 
 namespace ringsmith::comm {
 
-// Return one rank's step; chunk c belongs to rank c. direction is +1 (send to rank + 1) or -1.
-// Steps run from 0 to world - 2, for all_reduce to 2 world - 3.
+// These functions return one step of one rank; chunk c belongs to rank c. direction is +1 (send to
+// rank + 1) or -1. Steps run from 0 to world - 2, for all_reduce to 2 world - 3.
 [[nodiscard]] Step ring_reduce_scatter_step(int world, int rank, int step, int direction = +1);
 [[nodiscard]] Step ring_all_gather_step(int world, int rank, int step, int direction = +1);
 [[nodiscard]] Step ring_all_reduce_step(int world, int rank, int step, int direction = +1);
 
-// Return whole schedules; count is the length of the work buffer, cut by split_evenly(). Require
-// world >= 1.
+// These functions return whole schedules. count is the length of the work buffer, which
+// split_evenly() cuts into chunks; world must be at least 1.
 [[nodiscard]] Schedule ring_reduce_scatter(int world, std::size_t count);
 [[nodiscard]] Schedule ring_all_gather(int world, std::size_t count);
 [[nodiscard]] Schedule ring_all_reduce(int world, std::size_t count);

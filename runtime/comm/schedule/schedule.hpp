@@ -33,7 +33,7 @@ namespace ringsmith::comm {
 inline std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // A contiguous range of the work buffer. With fewer elements than ranks, some chunks are empty;
-// executors move no data for these.
+// executors move no data for empty chunks.
 struct Chunk {
   std::size_t offset = 0;  // elements
   std::size_t count = 0;   // elements
@@ -101,7 +101,7 @@ void check_world(int world, int root = 0);
 }
 
 // Returns `parts` consecutive ranges whose sizes differ by at most one, the larger ones first.
-// parts >= 1.
+// `parts` must be at least 1.
 [[nodiscard]] std::vector<Chunk> split_evenly(std::size_t count, int parts);
 
 // node_of tells which ranks share a node, and therefore fast links.

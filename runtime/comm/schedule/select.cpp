@@ -48,7 +48,7 @@ struct ChoiceRow {
   const char* why;
 };
 
-// The first row that fits decides.
+// The first row that fits a call applies.
 constexpr auto make_choices() {
   using A = Algorithm;
   using C = Collective;
@@ -114,7 +114,7 @@ constexpr std::size_t most_bytes(SizeLimit size, int world) {
   return world <= 2 ? kSmallForTwo : kSmallForMore;
 }
 
-// The facts about a call that the rows compare, computed once because every call is looked up.
+// The facts about a call that the rows test, computed once per call and not once per row.
 struct Facts {
   unsigned collective, asked;  // sets of one
   bool small, packets, more;   // the limits that hold

@@ -3,9 +3,9 @@
 //     call, world, route, sharing  --choose()-->  executor, schedule, why
 //
 // choose() takes the first fitting row of the table in select.cpp, which `doctor --algorithms`
-// prints. All ranks choose the same, because the agreement barrier has compared their calls and
-// announced their buffers. So the order of every sum depends on neither timing nor rank. barrier,
-// send and recv have neither a schedule nor a row.
+// prints. All ranks make the same choice, because the agreement barrier has compared their calls
+// and announced their buffers. So the order of every sum depends on neither timing nor rank.
+// barrier, send and recv have neither a schedule nor a row.
 //
 // | collective     | algorithms (schedule_player draws the first) |
 // |----------------|----------------------------------------------|
@@ -64,7 +64,7 @@ enum class Executor : std::uint8_t {
 // are more than two ranks, they usually outnumber the cores, so that a hand-off costs a context
 // switch. The limits are the same on every transport, so that all give the same bits.
 constexpr std::size_t kSmallForTwo = std::size_t{8} << 10, kSmallForMore = std::size_t{16} << 10;
-// Largest packet_ring: bytes of all parts together.
+// The limit for packet_ring: bytes of all parts together.
 constexpr std::size_t kMostInPackets = std::size_t{32} << 10;
 
 struct Choice {

@@ -119,9 +119,9 @@ class Depths {
   int most_ = 0;
 };
 
-// When a rank handles a piece, in units of the time for one piece. A rank is near the root of one
-// tree and far from the root of the other. If it handled pieces in plain order, it would wait in
-// one tree for pieces that pass through the other, and nothing would overlap.
+// The time at which a rank handles a piece, in units of the time for one piece. A rank is near the
+// root of one tree and far from the root of the other. If it handled pieces in plain order, it
+// would wait in one tree for pieces that pass through the other, and nothing would overlap.
 struct PieceTurn {
   int when, tree, piece;
   bool operator<(const PieceTurn& other) const {

@@ -24,7 +24,7 @@
 
 namespace ringsmith::comm {
 
-// Require world >= 1. The schedules have one chunk.
+// All three require world >= 1. The schedules have one chunk.
 [[nodiscard]] Schedule tree_broadcast(int world, std::size_t count, int root);
 [[nodiscard]] Schedule tree_reduce(int world, std::size_t count, int root);
 [[nodiscard]] Schedule tree_all_reduce(int world, std::size_t count);

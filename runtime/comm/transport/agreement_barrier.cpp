@@ -76,7 +76,8 @@ void AgreementBarrier::report_mismatch() {
   peers_.health().fail(FailureKind::mismatch, clear || first == peers_.rank() ? odd : first, text);
 }
 
-// If a peer reported an error, or the group was aborted, throws that: it caused the mismatch.
+// Throws the error that a peer has reported, if there is one, because it caused the mismatch. An
+// abort of the group counts as such an error.
 void AgreementBarrier::adopt_report() {
   peers_.segments().look();
   if (const auto report = peers_.health().look_for_report(); report.kind != FailureKind::none)

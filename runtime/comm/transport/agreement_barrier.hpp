@@ -22,8 +22,8 @@ class AgreementBarrier {
   // Announces the call that is on this rank's board, and publishes everything that this rank has
   // staged. input, output: the places of the call's buffers, as in Answer, or kNotShared.
   void answer(std::uint64_t input = kNotShared, std::uint64_t output = kNotShared);
-  // Waits for all other ranks. Throws MismatchError if one of them is in another call, and as
-  // Peers::wait() does.
+  // Waits for all other ranks. Throws MismatchError if one of them is in another call, and whatever
+  // Peers::wait() throws.
   void await_all();
 
   [[nodiscard]] const Answer& answer_of(int r) const {

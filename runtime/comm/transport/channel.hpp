@@ -53,7 +53,7 @@ class Outbox {
   std::byte* slots_;
   std::size_t slot_bytes_;
   std::uint64_t posted_ = 0;
-  mutable std::uint64_t known_head_ = 0;  // last value read from *head_, the peer's line
+  mutable std::uint64_t known_head_ = 0;  // last value read from *head_, which the peer writes
 };
 
 class Inbox {

@@ -28,8 +28,8 @@ struct alignas(kLine) Doorbell {
   std::atomic<std::uint32_t> sleeping{kAwake};
   std::atomic<std::uint32_t> rings{0};
 
-  // Called by the owner. ready() loads counters seq_cst; wait(seen) sleeps while `rings` equals
-  // `seen`, and may return early.
+  // Called by the owner. ready() must load counters with seq_cst; wait(seen) sleeps while `rings`
+  // equals `seen`, and may return early.
   template <class Ready, class Wait>
   void sleep_unless(Ready ready, std::uint32_t how, Wait wait) {
     const std::uint32_t seen = rings.load();
@@ -39,7 +39,7 @@ struct alignas(kLine) Doorbell {
   }
   // Called by any rank after publish_count().
   [[nodiscard]] bool owner_sleeps() const { return sleeping.load() != kAwake; }
-  // Rings. Returns how the owner sleeps, so that the caller can wake it.
+  // Rings the bell. Returns how the owner sleeps, so that the caller can wake it.
   [[nodiscard]] std::uint32_t ring() {
     rings.fetch_add(1);
     return sleeping.load();

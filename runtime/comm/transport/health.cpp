@@ -83,7 +83,8 @@ void Health::speak_before_the_end() {
 
 void Health::show_board() {
   if (segments_.all_local()) return;
-  // write() copies this much immediately. Bytes that change later would not match their checksum.
+  // write() copies this many bytes immediately. If it sent them later, they might have changed and
+  // not match their checksum.
   constexpr std::size_t kShown = NetworkTransport::kCopied;
   static_assert(offsetof(Board, waited) + sizeof(Board::waited) <= kShown);
   segments_.expose_to_all(&segments_.mine().board, kShown);
@@ -139,7 +140,7 @@ Health::Failed Health::look_for_report() const {
   return {};
 }
 
-// "rank 2 (pid 4711 on host-a)"
+// Returns e.g. "rank 2 (pid 4711 on host-a)".
 std::string Health::describe_rank(int rank) const {
   const PeerLink& link = segments_.link(rank);
   return "rank " + std::to_string(rank) + " (pid " + std::to_string(link.pid) + " on " + link.host +
@@ -275,7 +276,7 @@ void Health::keep_flight_in(const std::string& folder) {
   if (last_words_) last_words_->keep_flights(&flight_files_);
 }
 
-// rank: any rank. This rank never writes the file of a remote rank.
+// Returns the file of any rank, although this rank never writes the file of a remote rank.
 FlightFile Health::flight_of(int rank) const {
   FlightHeader whose;
   whose.rank = rank;

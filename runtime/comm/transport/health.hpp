@@ -46,7 +46,8 @@ class Health {
   [[nodiscard]] bool is_usable() const { return !is_broken_.load(std::memory_order_acquire); }
   // Reports the failure to the other ranks, marks the group as broken, and throws the error.
   [[noreturn]] void fail(FailureKind kind, int culprit, const std::string& text);
-  // Like fail(), but does not throw; the next call will. Only the first failure counts.
+  // Like fail(), but does not throw: the group's next call will throw the error. Only the first
+  // failure is recorded.
   void record_failure(FailureKind kind, int culprit, const std::string& text);
   [[nodiscard]] Where where(int peer) const;
   // Marks the group as aborted. A thread that is in a call notices the mark and reports it. If no

@@ -38,8 +38,8 @@ constexpr int kLanes = 3;  // FIFOs from a rank to a peer: two for collectives, 
 constexpr int kSendLane = 2;
 constexpr std::size_t kSlots = 8;                          // messages in flight on a lane
 constexpr std::size_t kSlotBytes = std::size_t{64} << 10;  // payload of one message
-// Over sockets a message costs a system call at each end, and a packet for every 64 KiB or part of
-// it. This size fills three packets of the loopback, including the headers.
+// Over sockets a message costs a system call at each end, and on the loopback a packet for every
+// 64 KiB. With the headers, a message of this size fills three packets.
 constexpr std::size_t kWireSlotBytes = std::size_t{188} << 10;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");

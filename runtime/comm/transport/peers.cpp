@@ -117,7 +117,7 @@ int PeerWaiter::wait_long(const int& for_peer, bool (*ready)(void*), void* conte
   }
   me.board.waits_for.store(-1, std::memory_order_relaxed);
   if (next_show > start + kShowInterval)
-    health_.show_board();  // the board sent last still says "waits"
+    health_.show_board();  // remote ranks still see the board of a waiting rank
   return last;
 }
 

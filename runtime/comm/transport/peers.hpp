@@ -47,8 +47,8 @@ class PeerWaiter {
   // Blocks until all published data has been handed to the network, because no thread would send it
   // while this rank computes.
   void flush();
-  // false: waits share the core with computation, so they do not spin and soon sleep. May be called
-  // while another thread waits.
+  // If `hold` is false, waits share the core with computation, so they do not spin and soon sleep.
+  // May be called while another thread waits.
   void hold_core(bool hold) { holds_core_.store(hold, std::memory_order_relaxed); }
 
  private:

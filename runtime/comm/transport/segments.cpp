@@ -81,7 +81,7 @@ void Segments::connect_network(const GroupOptions& options) {
     if (p.link.socket.valid()) doorbells.push_back(p.link.socket.get());
     same_machine = same_machine && p.link.same_host;
   }
-  // All ranks decide the same: if one rank has a remote peer, every rank has one.
+  // All ranks make the same decision: if one rank has a remote peer, every rank has one.
   if (std::find(remote.begin(), remote.end(), true) == remote.end()) return;
   const bool rdma = options.transport == Transport::rdma;
   std::optional<rdma::Adapter> adapter;

@@ -75,8 +75,8 @@ class Segments {
     publish_count(counter, value);
     tell(rank, counter, value);
   }
-  // Like publish_to(), for a counter that no rank waits for yet. A remote rank may receive
-  // it only with the next publish_to(), or when this rank next waits.
+  // Like publish_to(), for a counter that no rank waits for yet. A remote rank may receive the
+  // value only with the next publish_to(), or when this rank next waits.
   void note_to(int rank, std::atomic<std::uint64_t>& counter, std::uint64_t value) {
     if (!on_network(rank)) return publish_to(rank, counter, value);
     counter.store(value, std::memory_order_relaxed);
@@ -100,7 +100,7 @@ class Segments {
     network_->lend(rank, offset_of(place), data, size, place);
     count(rank, size);
   }
-  // Receives and sends pending bytes. For loops that do not use wait().
+  // Receives and sends pending bytes. Loops that wait without PeerWaiter::wait() must call it.
   void look() {
     if (network_) network_->progress();
   }

@@ -36,7 +36,7 @@ struct LostMember {
 };
 
 constexpr std::size_t kRecordRoom = 4096;  // bytes; every record is shorter
-// Throws UsageError if the record has no room.
+// Throws UsageError if the record is too long.
 inline void check_record(const std::string& record) {
   require(record.size() < kRecordRoom, "bootstrap record of " + std::to_string(record.size()) +
                                            " bytes: at most " + std::to_string(kRecordRoom - 1) +
@@ -54,7 +54,7 @@ class Bootstrap {
   // Returns a rank that has ended since the last all_gather, or {} if none is known. Does not
   // block.
   [[nodiscard]] virtual std::optional<LostMember> lost_rank() { return {}; }
-  // Called when the group is broken, so the destructor must not wait for peers.
+  // Called when the group is broken. Afterwards the destructor must not wait for peers.
   virtual void abandon() {}
   // True if the launcher ends all ranks with SIGTERM when one dies.
   [[nodiscard]] virtual bool ends_survivors() const { return false; }

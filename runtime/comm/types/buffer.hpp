@@ -1,5 +1,5 @@
-// The argument of a collective: typed memory with its length in elements. Made from a std::span, so
-// that a byte size cannot be passed as a count.
+// The argument of a collective: typed memory with its length in elements. A buffer is made from a
+// std::span, so that a byte size cannot be passed as a count.
 //
 // A buffer also records the file and line where it was made, for error messages. Buffers are
 // usually made in a collective's argument list, so this is the line of the call, even if a group
@@ -16,7 +16,7 @@
 
 namespace ringsmith::comm {
 
-// A place in the program. Not std::source_location, because clang 14 does not have it.
+// A place in the program. It replaces std::source_location, which clang 14 does not have.
 struct Site {
   const char* file = nullptr;  // a string literal
   int line = 0;
@@ -62,7 +62,7 @@ class Buffer : public ConstBuffer {
   Buffer(std::byte* data, Elements count, DType dtype, Site site = Site::here())
       : ConstBuffer(data, count, dtype, site) {}
 
-  // Valid because the buffer was made from writable memory.
+  // The cast is valid, because the buffer was made from writable memory.
   [[nodiscard]] std::byte* data() const { return const_cast<std::byte*>(ConstBuffer::data()); }
 };
 

@@ -105,7 +105,7 @@ enum class Algorithm : std::uint8_t {
   tree,
   halving_doubling,
   double_tree,
-  hierarchical,  // within nodes and between them
+  hierarchical,  // exchanges data within nodes, then between nodes
   // Only for schedules; not accepted as a group's option:
   one_shot,  // every rank reads all data of every other and adds it up in rank order
   own        // a user's schedule (schedule/own.hpp)

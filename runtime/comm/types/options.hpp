@@ -14,7 +14,8 @@
 namespace ringsmith::comm {
 
 // How collectives on device memory run (runtime/comm/device). Both engines give the same bits.
-// automatic: neither without peer access, kernel if several ranks have a device each, else stream.
+// automatic uses neither without peer access, kernel if every one of several ranks has its own
+// device, and stream otherwise.
 enum class CudaEngine : std::uint8_t {
   automatic,
   stream,  // the host enqueues copies and short kernels; streams wait for each other by events
@@ -30,9 +31,9 @@ enum class Transport : std::uint8_t { automatic, shm, tcp, rdma };
 [[nodiscard]] Transport parse_transport(std::string_view name);  // else UsageError
 
 struct GroupOptions {
-  // Deadline of every wait; milliseconds::max() for none. UsageError unless it is above 0.
+  // Deadline of every wait; milliseconds::max() means none. Must be above 0, else UsageError.
   std::chrono::milliseconds timeout{30'000};
-  Algorithm algorithm = Algorithm::automatic;  // of the reductions that have it
+  Algorithm algorithm = Algorithm::automatic;  // for reductions that support it
   Device device;                               // cpu: host memory only; same kind on all ranks
   CudaEngine engine = CudaEngine::automatic;   // same on all ranks
   BootstrapKind bootstrap = BootstrapKind::automatic;  // how the ranks find each other
@@ -44,12 +45,12 @@ struct GroupOptions {
   // ranks. More than one helps if the network limits or drops the packets of each connection
   // separately.
   int sockets = 1;
-  // tcp: messages carry a CRC32C, and a wrong one throws CommError (transport/tcp/stream.hpp).
+  // tcp: messages carry a CRC32C; a mismatch throws CommError (transport/tcp/stream.hpp).
   // Always on between hosts; this option turns it on within a host, too. Same on all ranks. RDMA
   // adapters have their own checksums.
   bool checksum = false;
-  // If k > 0, ranks n k to n k + k - 1 count as node n, as if on their own host: TCP between nodes,
-  // shared memory within. 0: nodes are the actual hosts. Same on all ranks.
+  // If k > 0, ranks n k to n k + k - 1 count as node n, as if on their own host: ranks of different
+  // nodes use the network. If 0, the nodes are the actual hosts. Same on all ranks.
   int ranks_per_node = 0;
   // An existing folder for the flight recorder's files, written if the group fails
   // (failure/last_words.hpp). Empty: none are written.

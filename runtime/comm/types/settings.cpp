@@ -23,7 +23,8 @@ std::optional<std::string> value_of(const Settings& settings, const std::string&
   return out;
 }
 
-// The different values of a name and the ranks that have each value, ordered by lowest rank.
+// Returns the different values of a name and the ranks that have each value, in the order of each
+// value's lowest rank.
 using SettingVariants = std::vector<std::pair<std::optional<std::string>, std::vector<int>>>;
 SettingVariants variants_of(const std::map<int, Settings>& all, const std::string& name) {
   SettingVariants variants;

@@ -45,14 +45,15 @@ struct Failure {
   std::string hint;               // a possible reason
   int blames = -1;                // the rank that its last output blames; -1: none
 
-  // One binary string for the store. decode() throws CommError if it cannot parse the string.
+  // Converts to a binary string for the store. decode() throws CommError if it cannot parse the
+  // string.
   [[nodiscard]] std::string encode() const;
   [[nodiscard]] static Failure decode(const std::string& text);
 };
 
-// The process that a rank's last output blames: the first process in the last line that names one,
-// as in "rank 2 (pid 4711 on host-a) is gone". If the line contains "To blame: ", only the text
-// after it counts. The process `own` is ignored.
+// The process that a rank's last output blames: the first process in the last line that names a
+// process, as in "rank 2 (pid 4711 on host-a) is gone". If the line contains "To blame: ", only the
+// text after it counts. The process `own` is ignored.
 struct Blamed {
   int rank = -1, pid = 0;  // rank -1: the message numbers the ranks of a subgroup
   std::string host;
@@ -84,7 +85,7 @@ class MemoryGroup {
   // (version 1) in this directory.
   explicit MemoryGroup(std::string folder);
 
-  // Explains the SIGKILL that has just ended a process. Each call that blames the kernel uses up
+  // Explains the SIGKILL that has just killed a process. Each call that blames the kernel uses up
   // one of the kills counted since this object was created.
   [[nodiscard]] std::string why_killed();
 

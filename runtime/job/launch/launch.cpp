@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kToForm{30'000};  // to form a round of nodes that were present a moment ago
+constexpr milliseconds kToForm{30'000};  // for nodes that were just present to form a round
 
 bool may_repeat(const LaunchOptions& o) { return o.max_restarts > 0 || !o.nodes_numbered; }
 
@@ -79,7 +79,7 @@ RoundEnd run_round(const LaunchOptions& job, const Round& round, const std::stri
     options.join_timeout = std::min(job.join_timeout, kToForm);
   }
   std::optional<Nodes> nodes;
-  // Destroyed before `nodes`, so that a second signal ends ringrun while ~Nodes() waits.
+  // Destroyed before `nodes`, so that a second signal terminates ringrun while ~Nodes() waits.
   const Signals signals;
   try {
     nodes.emplace(
@@ -118,8 +118,8 @@ int launch(const LaunchOptions& asked) {
                     "use --bind to choose one",
                     options.master_address, number));
   const std::string program = find_program(options.command.at(0));
-  // Reports a bad folder before the other nodes arrive. With several rounds, the node's number may
-  // not be known yet.
+  // Reports an unusable log folder before the other nodes arrive. With several rounds, the node's
+  // number may not be known yet.
   if (!may_repeat(options)) (void)make_log_folder(options, {});
   std::optional<Orphans> orphans;
   if (may_repeat(options)) orphans.emplace();

@@ -1,5 +1,5 @@
-// ringrun: starts the ranks of a job on this node and waits until all of them have ended. If a rank
-// fails or a node is lost, it may start all ranks again, in a new round.
+// ringrun: starts the ranks of a job on this node and waits until all of them have exited. If a
+// rank fails or a node is lost, it may start all ranks again, in a new round.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ struct LaunchOptions {
   int max_restarts = 0;        // maximum number of rounds after a failure or a node's loss
   bool nodes_numbered = true;  // false: numbered when they meet, and `nodes` is the maximum
   int least_nodes = 1;         // minimum for a round, if nodes_numbered is false
-  std::string job = "none";    // its name; a node of another job is refused
+  std::string job = "none";    // its name; a node of another job is rejected
   std::chrono::milliseconds last_call{5'000};  // to wait for more nodes once there are enough
 
   std::string master_address;     // of node 0, as all nodes know it; "": where it listens
@@ -35,8 +35,8 @@ struct LaunchOptions {
 
   std::chrono::milliseconds join_timeout{600'000};  // for all nodes to arrive
   std::chrono::milliseconds exit_timeout{300'000};  // for the other nodes to end after this one
-  // Time between SIGTERM (or the signal that ringrun got) and SIGKILL: `grace` if the ranks are
-  // asked to stop, and may save; `failure_grace` after a failure.
+  // Time between SIGTERM (or the signal that ringrun received) and SIGKILL: `grace` if the ranks
+  // are asked to stop and may save, `failure_grace` after a failure.
   std::chrono::milliseconds grace{30'000}, failure_grace{5'000};
 
   // A lost rank is restarted alone while the others continue without it. Only for programs that

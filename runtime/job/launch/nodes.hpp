@@ -23,7 +23,8 @@
 namespace ringsmith::launch {
 
 struct Verdict {
-  // over: a rank failed, or see text; stopped: a signal; lost: a launcher died; joined: a new node.
+  // over: a rank failed, or the reason in `text`; stopped: by a signal; lost: a launcher died;
+  // joined: a new node arrived.
   enum class Kind : char { ok = 'o', over = 'e', stopped = 's', lost = 'l', joined = 'j' };
   Kind kind = Kind::ok;
   int node = -1;     // the node that decided, or whose launcher is lost
@@ -35,7 +36,7 @@ struct Verdict {
 // itself localhost or a loopback address, is replaced by all interfaces.
 [[nodiscard]] std::string listens_on(const LaunchOptions& options);
 
-// Throws UsageError if there is none.
+// Throws UsageError if there is no secret.
 [[nodiscard]] comm::Secret job_secret(const LaunchOptions& options);
 
 class Nodes {
@@ -50,7 +51,7 @@ class Nodes {
   [[nodiscard]] RankPlace place_of(int local_rank) const;
   [[nodiscard]] const StorePlace& store() const { return store_place_; }
   [[nodiscard]] std::uint16_t port() const { return store_place_.port; }
-  // The ranks' end of the door to the store. -1: the store is on another node.
+  // The ranks' end of the door to the store, or -1 if the store is on another node.
   [[nodiscard]] int door() const { return door_.get(); }
 
   // With per_step: training_over() is true once all steps have counted, training_failed() once no
@@ -74,10 +75,11 @@ class Nodes {
   [[nodiscard]] std::string still_running() const;
   // Proposes the end of the job. The verdict is the first proposal of any node.
   void say_over(const std::string& why, Verdict::Kind kind = Verdict::Kind::over);
-  // Call when a rank has ended without failure. If the ranks have not met yet, it counts as lost.
+  // Call when a rank has ended without failure. If the ranks have not met yet, this rank counts as
+  // lost.
   void say_rank_ended(int rank, const std::string& how);
   // Publishes the root cause of the failures here. Returns the failures here and the other nodes'
-  // causes.
+  // root causes.
   [[nodiscard]] std::vector<Failure> share_failures(const std::vector<Failure>& here,
                                                     std::chrono::milliseconds timeout);
 
@@ -92,7 +94,7 @@ class Nodes {
   std::unique_ptr<comm::StoreServer> server_;  // node 0's
   Descriptor door_;                            // the ranks' end, see door()
   std::shared_ptr<comm::StoreClient> client_;
-  std::unique_ptr<comm::StoreClient> watching_;  // the watcher's connection; it blocks for hours
+  std::unique_ptr<comm::StoreClient> watching_;  // the watcher's connection, which blocks for hours
   std::vector<int> ranks_on_;                    // by node
   Descriptor verdict_ready_, stop_watching_;     // eventfds
   Verdict verdict_;                              // written by the watcher before verdict_ready_

@@ -2,8 +2,8 @@
 // writes it to files, and keeps the last lines of each rank for the report. A carriage return ends
 // a piece of a line, which is shown immediately, for progress displays that overwrite themselves.
 //
-// If a terminal stops reading (a pager, a suspended ssh), it blocks the ranks that print, but not
-// the launcher's supervision, which runs on another thread.
+// If the terminal stops reading (because of a pager or a suspended ssh), ranks that print are
+// blocked. The launcher's supervision is not, because it runs on another thread.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ struct OutputOptions {
 class Output {
  public:
   static constexpr std::size_t kTail = 20;  // lines kept per rank
-  // Bytes. A line is buffered until it ends; a longer line is split.
+  // In bytes. A line is buffered until it ends; a longer line is split.
   static constexpr std::size_t kMostLine = std::size_t{16} << 20;
 
   // `closed` (an eventfd) is signalled when standard output or standard error cannot be written.
@@ -42,7 +42,8 @@ class Output {
   void add(int rank, Descriptor out, Descriptor err);
   void start();
   // Stops reading at the deadline, even if a process that left its rank's group still holds a
-  // stream open. Without this call and more_ranks, reading stops when all streams have ended.
+  // stream open. Without this call, and without more_ranks, reading stops when all streams have
+  // ended.
   void stop_at(Deadline deadline);
   // An eventfd, readable when everything has been read and shown.
   [[nodiscard]] int done() const { return done_.get(); }

@@ -113,7 +113,8 @@ std::set<pid_t> children_of(pid_t parent) {
   return processes_that([=](pid_t, const ProcessState& s) { return s.parent == parent; });
 }
 
-// Runs in the child between fork and exec, so it must not need locks, which other threads may hold.
+// Runs in the child between fork and exec, so it must not take locks, which other threads may have
+// held during the fork.
 [[noreturn]] void become(pid_t launcher, const char* path, char* const* argv, char* const* envp,
                          const Guardian& guardian, int keep, int out, int err, int report) {
   setpgid(0, 0);
@@ -163,8 +164,8 @@ std::string loader_of(const std::string& path) {
   return {};
 }
 
-// Returns why an executable file cannot run, or nothing if unknown. The kernel reports a missing
-// interpreter or loader as an error of the file that needs it.
+// Returns why an executable file cannot run, or an empty string if the reason is unknown. The
+// kernel reports a missing interpreter or loader as an error of the file that needs it.
 std::string lack_of(const std::string& path, int error, int depth = 0) {
   constexpr std::size_t kFirstLine = 256;  // the kernel looks for the interpreter in these bytes
   constexpr int kMostInterpreters = 5;     // nested scripts; the kernel's limit
@@ -335,7 +336,7 @@ Process start_process(const std::string& path, const std::vector<std::string>& c
   guardian.watch(process.pid);
   report.write = Descriptor();
   // The pipe is readable once the program runs or exec has failed. The process may have been
-  // stopped, or its file may be on a server that does not answer, so the wait has a limit.
+  // stopped, or its file may be on a server that does not answer, so this wait has a limit.
   std::array<pollfd, 2> entries{{{report.read.get(), POLLIN, 0}, {inherited.hurry, POLLIN, 0}}};
   const Deadline deadline = Deadline::in(kToBegin);
   while (poll(entries.data(), entries.size(), deadline.poll_ms()) < 0 && errno == EINTR) {

@@ -15,10 +15,10 @@ namespace ringsmith::launch {
 // A small process that outlives the launcher and kills all ranks when the launcher is gone, for
 // whatever reason.
 //
-// Each rank asks the kernel to be killed with the launcher (PR_SET_PDEATHSIG), but that does not
+// Each rank asks the kernel to kill it when the launcher dies (PR_SET_PDEATHSIG), but that does not
 // cover the rank's own children: a rank that is a shell script would leave its program running.
 // Therefore each rank leads a process group, and the guardian holds the list of groups and one end
-// of a pipe. When the other end closes, it kills the groups.
+// of a pipe. When the other end closes, the guardian kills the groups.
 //
 // The guardian may be stopped or killed. Therefore the launcher never waits for it without a limit,
 // and keeps the same list to kill the groups itself.
@@ -47,8 +47,8 @@ class Guardian {
   bool ended_ = false, told_ = false;
 };
 
-// Ends processes that ranks leave behind outside their groups (setsid, daemons). From construction
-// on, the kernel makes this process the parent of its orphaned descendants.
+// Kills processes that ranks leave behind outside their groups (setsid, daemons). Once this object
+// exists, the kernel makes this process the parent of its orphaned descendants.
 class Orphans {
  public:
   Orphans();
@@ -103,8 +103,9 @@ struct StorePlace {
   bool per_step = false;  // the store has a coordinator
 };
 
-// The environment of a rank: `inherited` (NAME=value each), without the variables that would
-// give the rank another place, and with the following, under torchrun's names where these exist:
+// Returns the environment of a rank: `inherited` (each NAME=value), without the variables that
+// would give the rank another place, and with the following, under torchrun's names where torchrun
+// has them:
 //   RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT
 //   TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID RINGSMITH_ROUND
 //   RINGSMITH_STORE RINGSMITH_SECRET, RINGSMITH_STORE_FD if there is a door

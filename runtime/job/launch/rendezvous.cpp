@@ -193,7 +193,7 @@ void Rendezvous::look() {
 
 // Accepts a ringrun that fits the job. If a ringrun in the round has the same node number, the
 // request waits: the loss of that ringrun may not have been noticed yet. If another request has the
-// number, refuses this one.
+// number, rejects the new request.
 void Rendezvous::judge(Ringrun& other, const std::string& who) {
   std::istringstream in(who);
   std::string nodes, restarts;

@@ -4,10 +4,10 @@
 //     round 1: node 0 = a                  c arrives: the ranks on a are ended
 //     round 2: node 0 = a, node 1 = c
 //
-// One ringrun holds the rendezvous: node 0, or with c10d the ringrun on the endpoint's host. It
-// takes part in every round as node 0 and alone decides which others do. If it is lost, so is the
-// job. The other ringruns are its clients. Client A, numbered in order of arrival from 1, makes
-// requests K = 0, 1, ...:
+// One ringrun holds the rendezvous: node 0, or with c10d the ringrun on the endpoint's host. This
+// ringrun takes part in every round as node 0, and it alone decides which other nodes do. If it is
+// lost, so is the job. The other ringruns are its clients. Client A, numbered in order of arrival
+// from 1, makes requests K = 0, 1, ...:
 //
 //     meeting/ringruns    a counter: the last A
 //     meeting/ready/A/K   A has no running ranks and asks for a place: its options and process
@@ -39,7 +39,7 @@ struct Round {
 
 class Rendezvous {
  public:
-  // How a round ended. failed counts as a restart; joined (another node has arrived) does not.
+  // How a round ended. `failed` counts as a restart; `joined` (another node has arrived) does not.
   enum class Outcome { none, well, failed, joined, stopped };
 
   // Holds the rendezvous, or connects to its holder. A job with one node, or with numbered nodes
@@ -51,7 +51,7 @@ class Rendezvous {
   [[nodiscard]] bool meets() const { return store_ != nullptr; }
   // Blocks until the next round is decided, and returns it; empty if there is none. Throws
   // TimeoutError if too few nodes arrive or the job has no place for this one, MismatchError if the
-  // holder refuses it, and CommError if the holder is lost.
+  // holder rejects it, and CommError if the holder is lost.
   [[nodiscard]] std::optional<Round> next(Outcome last);
   [[nodiscard]] comm::Secret secret_of(const Round& round) const;
   // For the holder: publishes the port of the round's store to the round's members.
@@ -60,9 +60,9 @@ class Rendezvous {
   // a node that has arrived; "" if none has.
   [[nodiscard]] bool has_room() const { return store_ && holds_ && round_.nodes < options_.nodes; }
   [[nodiscard]] std::string newcomer();
-  // For the holder: tells the others that there will be no further round.
+  // For the holder: announces to the others that there will be no further round.
   void close(int exit_code, const std::string& why);
-  // Returns the job's exit code, for a node that was in no round.
+  // Returns the job's exit code, for a node that was never part of a round.
   [[nodiscard]] int exit_code() const { return exit_code_; }
 
  private:
@@ -84,7 +84,7 @@ class Rendezvous {
   bool holds_ = true;
   std::unique_ptr<comm::StoreServer> server_;  // the holder's
   std::unique_ptr<comm::StoreClient> store_;
-  std::string where_;                // the end point, for messages
+  std::string where_;                // the endpoint, for messages
   std::vector<Ringrun> others_;      // the holder's; A is the index + 1
   std::vector<std::size_t> chosen_;  // indices in others_ of nodes 1, 2, ... of the next round
   Round round_;                      // the last one

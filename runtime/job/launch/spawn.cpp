@@ -186,7 +186,8 @@ class Children {
   }
 
   void on_end(ForkedRank& rank, ExitStatus end) {
-    if (phase_ == JobPhase::ending || phase_ == JobPhase::killing) return;  // ended by us
+    // While ranks are being terminated, their exit status does not matter.
+    if (phase_ == JobPhase::ending || phase_ == JobPhase::killing) return;
     if (end.success()) {
       if (!due_) due_ = Deadline::in(options_.exit_timeout);
       return;

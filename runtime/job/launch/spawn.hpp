@@ -34,8 +34,8 @@ namespace ringsmith::launch {
 struct SpawnOptions {
   // With a CUDA device, consecutive ranks take consecutive devices from this one on.
   comm::GroupOptions group;
-  // How long the other ranks may take to end after the first rank has succeeded. Must be above 0;
-  // milliseconds::max(): no limit.
+  // How long the other ranks may take to finish after the first rank has succeeded. Must be above
+  // 0; milliseconds::max() means no limit.
   std::chrono::milliseconds exit_timeout{300'000};
   std::chrono::milliseconds grace{5'000};  // between SIGTERM and SIGKILL
 };
@@ -56,10 +56,10 @@ class RankFailed : public Error {
 
 // Runs body(group) in `ranks` new processes, and returns when all have returned. In body,
 // init_process_group() with the default bootstrap creates further groups of the same ranks.
-// When a rank throws, exits with a code other than 0 or is killed, the others are ended, and
+// When a rank throws, exits with a code other than 0 or is killed, the others are terminated, and
 // RankFailed names the rank that failed first, with its error. Ranks that still run `exit_timeout`
-// after the first success are ended too, and TimeoutError is thrown. If this process dies, so do
-// its ranks. Throws UsageError if ranks <= 0, a timeout is not above 0, this process has other
+// after the first success are terminated, too, and TimeoutError is thrown. If this process dies, so
+// do its ranks. Throws UsageError if ranks <= 0, a timeout is not above 0, this process has other
 // threads or ignores SIGCHLD, or it is itself a rank (mpirun, ringrun, srun), and ResourceError if
 // fork fails.
 void spawn(int ranks, const std::function<void(std::shared_ptr<comm::ProcessGroup>)>& body,

@@ -29,8 +29,8 @@ constexpr milliseconds kOtherNodes{10'000};  // for their reports, in addition t
 constexpr milliseconds kNodesLook{200};      // poll interval for arriving nodes
 constexpr milliseconds kGroupLook{20};       // poll interval for processes that a leader left
 
-// Leaves out signals that were ignored when ringrun started: the kernel would queue even these
-// while they are blocked.
+// Leaves out signals that were ignored when ringrun started: while they are blocked, the kernel
+// would queue even ignored signals.
 sigset_t set_of(std::initializer_list<int> signals) {
   sigset_t set;
   sigemptyset(&set);
@@ -233,8 +233,8 @@ class Supervisor {
     if (phase_ == JobPhase::running) settle();
   }
 
-  // True if a signal ended the rank, or it gave up because of its device, its peers or a limit. A
-  // program that gives up for another reason would do so again.
+  // True if a signal killed the rank, or if it gave up because of its device, its peers or a limit.
+  // A program that gives up for any other reason would do so again.
   [[nodiscard]] bool is_lost(const RankProcess& rank) const {
     constexpr std::array<ExitCode, 4> kLost{ExitCode::cuda, ExitCode::communication,
                                             ExitCode::timeout, ExitCode::resources};
@@ -270,7 +270,7 @@ class Supervisor {
   void end_silent_ranks() {
     for (int number = 0; read(nodes_.silent_ranks(), &number, sizeof number) == sizeof number;)
       for (const RankProcess& rank : ranks_)
-        // A rank started since the report is a new process.
+        // A rank that was started after the report is a new process.
         if (rank.place.rank == number && rank.running &&
             Clock::now() - rank.started >= options_.quorum_timeout) {
           say(fmt::format("rank {} (pid {}) has been silent for {} s and is killed", number,
@@ -387,7 +387,7 @@ class Supervisor {
     return blamed->rank < nodes_.place_of(0).world ? blamed->rank : -1;
   }
 
-  // A terminal may be slow, so a signal still ends ringrun.
+  // A terminal may be slow, so a signal can still terminate ringrun.
   void await_output() {
     output_.stop_at(Deadline::in(kLastOutput));
     for (;;) {

@@ -6,10 +6,10 @@
 //        |                                              ^
 //        +---------- a signal to ringrun ---------------+
 //
-// Settling: when a rank dies, its peers fail within milliseconds. They get 0.2 s to report why,
-// which distinguishes them from the rank that failed first. Ending: SIGTERM (or the signal that
-// ringrun got) goes to every rank's process group. Killing: SIGKILL. With per_step, a rank that is
-// lost while running is restarted alone, and the phase does not change.
+// Settling: when a rank dies, its peers fail within milliseconds. They have 0.2 s to report the
+// reason, which distinguishes them from the rank that failed first. Ending: SIGTERM (or the signal
+// that ringrun got) goes to every rank's process group. Killing: SIGKILL. With per_step, a rank
+// that is lost while running is restarted alone, and the phase does not change.
 #pragma once
 
 #include <string>
@@ -21,9 +21,10 @@ namespace ringsmith::launch {
 
 constexpr std::chrono::milliseconds kDeath{5'000};  // for SIGKILL to take effect
 
-// The signals that ringrun passes on, or that end it. While this object exists they are blocked and
-// read from a descriptor, except those that were ignored when ringrun started. If SIGTERM, SIGINT,
-// SIGHUP or SIGQUIT is still pending, the destructor ends ringrun, and the kernel ends its ranks.
+// The signals that ringrun passes on, or that terminate it. While this object exists they are
+// blocked and read from a descriptor, except those that were ignored when ringrun started. If
+// SIGTERM, SIGINT, SIGHUP or SIGQUIT is still pending, the destructor terminates ringrun, and the
+// kernel kills its ranks.
 struct Signals {
   Signals();
   ~Signals();
@@ -31,7 +32,7 @@ struct Signals {
   Signals& operator=(const Signals&) = delete;
 
   Descriptor all;     // signalfd
-  Descriptor ending;  // signalfd, never read; readable: a signal that ends ringrun is pending
+  Descriptor ending;  // signalfd, never read; readable while a signal that ends ringrun is pending
 };
 
 void say(const std::string& text);

@@ -79,7 +79,7 @@ bool StoreClient::try_connect(const Secret& secret, Deadline deadline, std::stri
                           "port; choose another");
     const store::Handshake handshake{hello.substr(store::kMagic.size(), store::kNonce),
                                      random_bytes(store::kNonce)};
-    std::string verdict = hello.substr(store::kHello);  // an honest store has not sent more
+    std::string verdict = hello.substr(store::kHello);  // a genuine store has not sent more yet
     send_all(handshake.client_nonce + handshake.client_proof(secret), limit);
     if (!receive(verdict, store::kVerdict, limit)) return false;
     if (verdict[0] == '\0')

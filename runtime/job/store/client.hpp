@@ -35,7 +35,7 @@ class StoreClient : public Store {
  public:
   // Retries until the deadline, because the server may start later than its clients. After 5 s,
   // prints a line to standard error. Throws MismatchError immediately if the listener is not a
-  // store or refuses the secret, NoStore if there is no answer, and UsageError if the host's name
+  // store or rejects the secret, NoStore if there is no answer, and UsageError if the host's name
   // is unknown.
   StoreClient(tcp::Address address, const Secret& secret, Deadline deadline,
               StoreClientOptions options = {});
@@ -62,12 +62,13 @@ class StoreClient : public Store {
   }
 
  private:
-  // Connects and does the handshake. False, with the reason in `why`, if a retry may succeed.
+  // Connects and does the handshake. Returns false, with the reason in `why`, if a retry may
+  // succeed.
   [[nodiscard]] bool try_connect(const Secret& secret, Deadline deadline, std::string& why);
   // Waits for the reply for at most `timeout` + to_answer_.
   store::Message call(const store::Message& request, Milliseconds timeout = {});
   void send_all(std::string_view bytes, Deadline deadline);
-  // Blocks until the socket is ready (events 0: until the deadline). False at the deadline.
+  // Blocks until the socket is ready (events 0: until the deadline). Returns false at the deadline.
   [[nodiscard]] bool await(short events, Deadline deadline);
   // Appends received bytes until `bytes` has at least `size`; false if the connection has ended.
   [[nodiscard]] bool receive(std::string& bytes, std::size_t size, Deadline deadline);

@@ -17,7 +17,7 @@
 // during their first step. A member that is silent for too long counts as lost.
 //
 // The idea comes from torchft's lighthouse (github.com/pytorch/torchft). Here the coordinator runs
-// in the server of the launcher's store (server.hpp), whose connections also tell which ranks are
+// in the server of the launcher's store (server.hpp), whose connections also reveal which ranks are
 // lost. There is only one coordinator, and the job ends with it.
 #pragma once
 
@@ -63,7 +63,7 @@ struct QuorumAnswer {
 
 struct CoordinatorOptions {
   int world = 1;  // ranks that the launcher starts; the first quorum waits for all of them
-  int least = 1;  // fewest members of a quorum
+  int least = 1;  // minimum number of members of a quorum
   // Time from the first member's request until a quorum forms without the missing ranks.
   std::chrono::milliseconds patience{60'000};
 };
@@ -90,8 +90,8 @@ class Coordinator {
   // True if the caller was silent for too long, or a new process has its rank. Its connection must
   // be closed.
   [[nodiscard]] bool is_dropped(Caller caller) const;
-  // Returns the ranks that were dropped for their silence since the last call. Their processes may
-  // hang.
+  // Returns the ranks that were dropped because of their silence since the last call. Their
+  // processes may be hanging.
   [[nodiscard]] std::vector<int> take_silent_ranks() { return std::exchange(silent_ranks_, {}); }
   // Members that have left their quorum since the last call, because they are lost or voted no.
   struct GivenUp {

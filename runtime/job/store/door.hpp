@@ -19,7 +19,7 @@ inline constexpr const char* kDoorVariable = "RINGSMITH_STORE_FD";
 struct Door {
   Descriptor inside, outside;  // both are close-on-exec
 };
-// Throws CommError if the kernel refuses.
+// Throws CommError if the kernel cannot create the sockets.
 [[nodiscard]] Door make_door();
 
 // Returns the value of kDoorVariable: the descriptor and the inode number of the socket.

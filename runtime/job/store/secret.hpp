@@ -23,7 +23,8 @@ class Secret {
 
   static constexpr std::size_t kLeastKinds = 6;  // different bytes: "aaaa..." is guessed first
 
-  // Throws UsageError if it is too short, too long or too simple; `origin` names its source.
+  // Throws UsageError if the secret is too short, too long or too simple; `origin` names its
+  // source.
   Secret(std::string bytes, const std::string& origin);
 
   [[nodiscard]] static Secret random();  // 32 bytes from the kernel, in hexadecimal
@@ -40,7 +41,7 @@ class Secret {
   // sets `made` to true. All hosts that share the folder use one file. Throws UsageError if there
   // is no home folder, and as from_file() and create_file() do.
   [[nodiscard]] static Secret of_user(bool& made);
-  // Returns a constant, which keeps no attacker out.
+  // Returns a constant secret, which anyone can read in this program's source.
   [[nodiscard]] static Secret known_to_all();
   // Derives another secret, which reveals nothing about this one.
   [[nodiscard]] Secret derive(const std::string& purpose) const;
@@ -77,7 +78,7 @@ inline constexpr std::size_t kHello = kMagic.size() + kNonce;  // bytes, store t
 inline constexpr std::size_t kProof = kNonce + kTag;           // bytes, client to store
 inline constexpr std::size_t kVerdict = 1 + kTag;              // bytes, store to client
 
-// Makes libcrypto register its exit handlers now. False if libcrypto does not work.
+// Makes libcrypto register its exit handlers now. Returns false if libcrypto does not work.
 [[nodiscard]] bool start_crypto();
 
 [[nodiscard]] std::string hmac_sha256(std::string_view key, std::string_view text);
@@ -107,8 +108,8 @@ class Sealer {
 class Opener {
  public:
   Opener(std::string key, Direction direction) : key_(std::move(key)), direction_(direction) {}
-  // Removes the first frame from `bytes` and returns its body; nothing if the frame is incomplete.
-  // Throws CommError if it is too long or its tag is wrong.
+  // Removes the first frame from `bytes` and returns its body, or nothing if the frame is
+  // incomplete. Throws CommError if the frame is too long or its tag is wrong.
   [[nodiscard]] std::optional<std::string> open(std::string& bytes);
 
  private:

@@ -144,7 +144,8 @@ bool StoreServer::advance_all() {
   return progress;
 }
 
-// Removes connections that are closed or must be closed. Their wills may end other sessions' waits.
+// Removes connections that are closed or must be closed. Their wills may complete other sessions'
+// waits.
 void StoreServer::sweep() {
   for (auto c = connections_.begin(); c != connections_.end();) {
     if (c->socket.valid() && !c->session.closing()) {
@@ -246,8 +247,8 @@ void StoreServer::accept_all() {
     if (!socket.valid()) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      // Descriptors or memory are exhausted. If no room can be made, leaves the rest in the
-      // kernel's queue for a while.
+      // Descriptors or memory are exhausted. If no stranger can be dropped, leaves the other
+      // connections in the kernel's queue for a while.
       if (drop_a_stranger()) continue;
       accept_again_ = Clock::now() + kAcceptPause;
       return;

@@ -2,9 +2,9 @@
 //
 // Any host may connect to its port. Strangers, i.e. connections without proof, get little time and
 // memory. When there are too many, the server drops the oldest one from the address that has the
-// most. So clients that know the secret get through from any other address, and from that address
-// if they send the proof before too many others have connected. Connections through the door
-// (door.hpp) are never dropped in favour of others.
+// most. So clients that know the secret can connect from any other address, and also from that
+// address if they send the proof before too many others have connected. Connections through the
+// door (door.hpp) are never dropped in favour of others.
 #pragma once
 
 #include <array>

@@ -6,8 +6,8 @@
 //        v                                     v
 //     closing                               closing
 //
-// At most kProof bytes of a stranger are kept. A member's input is limited to one frame and its
-// output to one reply: its next request is handled after that reply has been sent.
+// At most kProof bytes from a stranger are buffered. A member's input is limited to one frame and
+// its output to one reply: its next request is handled after that reply has been sent.
 #pragma once
 
 #include <chrono>
@@ -65,8 +65,9 @@ class Session {
   // Number of bytes that receive() accepts now. If it is 0, the bytes must stay in the socket.
   [[nodiscard]] std::size_t room() const;
   void receive(std::string_view bytes);
-  // Performs at most one action; true if there was one. Call it for all sessions of the table until
-  // all return false, because one may wait for a key that another has just written.
+  // Performs at most one action, and returns true if there was one. Call it for all sessions of the
+  // table until all return false, because one session may wait for a key that another has just
+  // written.
   bool advance(Clock::time_point now);
 
   // The bytes to send. The caller erases sent bytes from the front.

@@ -40,7 +40,7 @@ Message Message::decode(std::string_view bytes) {
   Message m;
   m.kind = static_cast<std::uint8_t>(read_number(take(1)));
   m.number = static_cast<std::int64_t>(read_number(take(8)));
-  // Does not reserve memory: the count may be larger than the bytes allow.
+  // Does not reserve memory for the texts: the count may be larger than the number of bytes allows.
   for (std::uint64_t left = read_number(take(4)); left > 0; --left)
     m.texts.emplace_back(take(read_number(take(4))));
   if (!bytes.empty()) throw CommError("a message to or from the store is longer than it says");

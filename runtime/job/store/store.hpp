@@ -61,7 +61,7 @@ namespace ringsmith::comm::store {
 //     leave_will                          value, keys
 //     ask_quorum                          QuorumAsk                                QuorumAnswer
 //
-// The kind of a reply is its Status; a `refused` reply has a text that says why.
+// The kind of a reply is its Status; a `refused` reply has a text with the reason.
 inline constexpr std::size_t kMostMessage = std::size_t{1} << 20;  // bytes
 
 enum class RequestKind : std::uint8_t {

@@ -25,7 +25,7 @@ using comm::store::QuorumAnswer;
 using comm::store::Vote;
 using std::chrono::milliseconds;
 
-constexpr int kMostFailures = 3;  // in a row, without a lost rank
+constexpr int kMostFailures = 3;  // consecutive failures without a lost rank
 constexpr milliseconds kAnswer{
     3'600'000};  // the coordinator has its own deadlines, and a step may be long
 constexpr const char* kSettings = "per_step/settings";  // written by the first rank to arrive
@@ -189,7 +189,7 @@ void PerStepTraining::finish(const std::function<void(comm::ProcessGroup&)>& bod
   leave(false);
 }
 
-// Tries a collective body once. True if the coordinator counts the try.
+// Runs a collective body once. Returns true if the coordinator counts the step.
 bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
   const std::vector<int> ranks = quorum_.ranks;
   Vote vote = Vote::yes;
@@ -221,13 +221,13 @@ bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
 }
 
 // Compares `mine` with the first rank's text through the store. Runs before this rank is in a
-// group, so that a refused rank does not disturb the other ranks.
+// group, so that a rejected rank does not disturb the other ranks.
 void PerStepTraining::compare(const char* key, const comm::Settings& mine) const {
   const std::string text = comm::join_records({std::to_string(rank_), comm::to_text(mine)});
   const auto first = comm::split_records(store_->compare_and_swap(key, "", text));
   int other = std::stoi(first.at(0));
-  // An earlier process of this rank wrote the text. The message names another rank: every rank that
-  // was accepted after that process has the same text.
+  // In this case an earlier process of this rank wrote the text. The message names another rank,
+  // because every rank that was accepted since then has the same text.
   if (other == rank_) other = rank_ == 0 ? 1 : 0;
   comm::require_equal({{other, comm::parse_settings(first.at(1))}, {rank_, mine}});
 }
@@ -331,7 +331,8 @@ void PerStepTraining::add_zeros() {
   const std::vector<Tensor> parameters = ddp_->forward([&] { return trained_parameters(); });
   std::vector<Tensor> zeros;
   for (const Tensor& p : parameters) zeros.push_back(zeros_like(p));
-  (void)scaler_.scale(scalar(0));  // replaces a loss, without which the scaler refuses to unscale
+  // The scaler unscales only after scale(), so a zero is scaled in place of a loss.
+  (void)scaler_.scale(scalar(0));
   backward(parameters, zeros);
 }
 
@@ -362,7 +363,7 @@ void PerStepTraining::exchange_losses(double loss) {
 void PerStepTraining::leave(bool failed) {
   if (failed && group_) try {
       group_->abort();
-    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): it has failed already
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the group has already failed
     }
   transfers_.abort();
   ddp_.reset();

@@ -29,19 +29,19 @@
 //   share its samples among them.
 // - The optimizer steps only if the step counts, on all ranks or on none. With a GradScaler, a step
 //   with infinite or NaN gradients counts, but all ranks skip its update.
-// - A rank that joins is a member of its first step and adds zeros to the gradients, which are
-//   averaged over the ranks that have the state. During the step, one of these ranks sends it the
+// - A rank that joins takes part in its first step with zero gradients; the sum is divided by the
+//   number of ranks that have the state. During the step, one of these ranks sends the new rank the
 //   state from the beginning of the step, over a separate connection and from a separate thread. If
 //   the step counts, the new rank applies the same update to that state, and its replica equals the
 //   others.
 //
-// Bits. Every sum depends on the members and their order, and the order depends on which ranks were
-// present in which step (seniority). With the same history, a training run reproduces the same
-// bits; without a failure, these equal DistributedDataParallel's.
+// Reproducibility. Every sum depends on the members and their order, and the order depends on which
+// ranks were present in which step (seniority). With the same history, a training run gives the
+// same bits again; without a failure, these equal DistributedDataParallel's.
 //
 // A failure costs the current step, on all ranks. If sending the state to a joining rank takes
 // longer than the step, all ranks wait. The run ends if no rank with the state is left, if too few
-// ranks are present for too long, or if the launcher ends. The first rank may save the state
+// ranks are present for too long, or if the launcher exits. The first rank may save the state
 // between two steps, for a later job (PerStepOptions::begin).
 //
 // Stopping. A signal to any rank (PerStepOptions::stop) makes stop_asked() true on all ranks once
@@ -74,7 +74,7 @@ struct Turn {
   int rank = 0, ranks = 1;
 };
 
-// Points at which a test may end a rank.
+// Points at which a test may kill a rank.
 enum class PerStepMoment : std::uint8_t { meeting, sending, receiving, voting, counted };
 
 struct PerStepOptions {
@@ -85,8 +85,8 @@ struct PerStepOptions {
     // Identifies the state by name and contents; the ranks compare this text.
     std::string from;
   };
-  // Options of every quorum's group. Each rank that arrives compares GroupOptions::settings, and
-  // the model's names, shapes and dtypes, with those of the first rank.
+  // Options of every quorum's group. Each rank that arrives compares its GroupOptions::settings,
+  // and its model's names, shapes and dtypes, with the first rank's.
   comm::GroupOptions group;
   DdpOptions ddp;
   // Scales the losses, if set; must outlive the training object. It needs no any_rank.
@@ -96,14 +96,15 @@ struct PerStepOptions {
   std::function<Metadata()> save = {};
   std::function<void(const Metadata&)> load = {};
   // Called once, after the first quorum, on each rank that begins the training run, but not on
-  // ranks that join later. Empty: the run begins at step 0.
+  // ranks that join later. If it is empty, the run begins at step 0.
   std::function<Begin(bool is_first)> begin = {};
   const StopRequest* stop = nullptr;           // of the process; must outlive PerStepTraining
   std::function<void(PerStepMoment)> at = {};  // for tests
 };
 
 // Opens this process's connection to the coordinator of the ringrun --per-step that started it.
-// Throws UsageError if there is none, and TimeoutError if it does not answer.
+// Throws UsageError if this job has no coordinator, and TimeoutError if the coordinator does not
+// answer.
 [[nodiscard]] std::shared_ptr<comm::StoreClient> connect_to_coordinator(
     std::chrono::milliseconds timeout);
 
@@ -111,9 +112,9 @@ class PerStepTraining {
  public:
   // Blocks until the first quorum. rank: this process's number in the job. The model must have the
   // same values on all ranks that start together. Model and optimizer must outlive this object.
-  // Throws UsageError if DDP's static_graph or ignored is set (a rank that joins has all gradients
-  // and needs all of the state), or if this rank's settings or initial state differ from the first
-  // rank's.
+  // Throws UsageError if DDP's static_graph or ignored is set (a joining rank contributes every
+  // gradient and needs the whole state), or if this rank's settings or initial state differ from
+  // the first rank's.
   PerStepTraining(Module& model, Optimizer& optimizer, std::shared_ptr<comm::StoreClient> store,
                   int rank, PerStepOptions options);
   ~PerStepTraining();
@@ -122,22 +123,22 @@ class PerStepTraining {
 
   // Forward and backward: computes the gradients of this rank's loss, a mean over its samples, and
   // returns that loss. All but the last of several backward passes must be under no_sync(). With a
-  // scaler, all losses must be scaled. Not called on a rank that joins. May throw, and may be
-  // called again for the same step.
+  // scaler, all losses must be scaled. This function is not called on a rank that joins. It may
+  // throw, and may be called again for the same step.
   using Gradients = std::function<double(DistributedDataParallel&, const Turn&)>;
-  // Tries one step up to the ranks' mean gradients. If the step counts, returns its turn, whose
-  // rank is -1 on a rank that has joined in this step. The caller must update the parameters and
-  // call update_done(). Throws Error with the cause if a step fails three times although no rank is
-  // lost, TimeoutError with the coordinator's message if there will be no further quorum, and
-  // CommError if the coordinator has dropped this rank or is lost. Returns nothing if the step does
-  // not count, or if stop_asked(), without calling `gradients`.
+  // Tries one step, up to and including the averaging of the gradients. If the step counts, returns
+  // its turn, whose rank is -1 on a rank that has joined in this step. The caller must update the
+  // parameters and call update_done(). Throws Error with the cause if a step fails three times
+  // although no rank is lost, TimeoutError with the coordinator's message if there will be no
+  // further quorum, and CommError if the coordinator has dropped this rank or is lost. Returns
+  // nothing if the step does not count or, without calling `gradients`, if stop_asked() is true.
   [[nodiscard]] std::optional<Turn> try_gradients(const Gradients& gradients);
   void update_done(bool made);  // made: false if the GradScaler skipped the update
   // Calls before_update after the gradients have been unscaled. Returns true if the step counts.
   using Update = std::function<void(const Turn&)>;
   bool try_step(const Gradients& gradients, const Update& before_update);
 
-  // Call it after the last step. Runs body on all ranks that are present, and again if a rank is
+  // Call this after the last step. Runs body on all ranks that are present, and again if a rank is
   // lost while body runs. When finish() returns, the run is over, even for ranks that arrive later.
   void finish(const std::function<void(comm::ProcessGroup&)>& body);
 
@@ -147,7 +148,7 @@ class PerStepTraining {
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   // True if the run ended before this process could join it.
   [[nodiscard]] bool over() const { return quorum_.over; }
-  // The next step's quorum, and why the last try failed ("" if it counted).
+  // The next step's quorum, and why the last attempt failed ("" if it counted).
   [[nodiscard]] const comm::store::QuorumAnswer& quorum() const { return quorum_; }
   [[nodiscard]] const std::string& last_failure() const { return failure_; }
   [[nodiscard]] bool joins() const { return place_ >= contributors(); }  // in the next step
@@ -156,7 +157,7 @@ class PerStepTraining {
   [[nodiscard]] double loss() const { return loss_; }
   // The order of DDP's gradients, for Begin; empty before the first update.
   [[nodiscard]] const std::vector<int>& ready_order() const { return order_; }
-  // True if any rank was asked to stop. The same on all ranks after each step that counts.
+  // True if any rank was asked to stop. All ranks agree on the value after each step that counts.
   [[nodiscard]] bool stop_asked() const { return stop_asked_; }
 
  private:
@@ -187,8 +188,8 @@ class PerStepTraining {
   GradScaler unscaled_{{.enabled = false}};
   GradScaler& scaler_;
   comm::store::QuorumAnswer quorum_;
-  int place_ = 0;           // in the quorum
-  std::int64_t met_ = 0;    // the quorum for which the group was made
+  int place_ = 0;           // this rank's position in the quorum
+  std::int64_t met_ = 0;    // id of the quorum for which the group was made
   std::vector<int> order_;  // of DDP's gradients
   std::shared_ptr<comm::ProcessGroup> group_;
   std::unique_ptr<DistributedDataParallel> ddp_;
@@ -198,7 +199,7 @@ class PerStepTraining {
   double loss_ = 0, new_loss_ = 0;
   std::string failure_;
   bool stop_asked_ = false, new_stop_asked_ = false;
-  int failures_in_a_row_ = 0;  // without a lost rank
+  int failures_in_a_row_ = 0;  // failures without a lost rank
 };
 
 }  // namespace ringsmith

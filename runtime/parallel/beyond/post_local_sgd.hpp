@@ -6,10 +6,10 @@
 //   parameters equal           | drift    drift    average  drift    drift    average
 //                                         <----- period ----->
 //
-// Without a subgroup, nothing of the model is sent between two averages. The cost: the result
-// differs from data-parallel training, and the optimizers' states are never averaged. Lin, Stich,
-// Patel, Jaggi, "Don't use large mini-batches, use local SGD", ICLR 2020. In PyTorch:
-// post_localSGD_hook and PeriodicModelAverager.
+// Without a subgroup, the ranks exchange neither gradients nor parameters between two averages. In
+// return, the result differs from data-parallel training, and the optimizers' states are never
+// averaged. Lin, Stich, Patel, Jaggi, "Don't use large mini-batches, use local SGD", ICLR 2020. In
+// PyTorch: post_localSGD_hook and PeriodicModelAverager.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +34,10 @@ class PeriodicModelAverager {
   PeriodicModelAverager(std::shared_ptr<comm::ProcessGroup> group, std::int64_t period,
                         std::int64_t warmup_steps = 0);
 
-  // Call it after each optimizer step; collective when it averages. The parameters must be the
-  // same, in the same order, on every rank, and of one dtype and device (UsageError). Skipped steps
-  // (GradScaler) are not counted: pass any_rank(group) to the scaler, so that all ranks skip the
-  // same steps.
+  // Call this after each optimizer step; collective when it averages. The parameters must be the
+  // same, in the same order, on every rank. Throws UsageError unless they have one dtype and
+  // device. Skipped steps (GradScaler) are not counted: pass any_rank(group) to the scaler, so that
+  // all ranks skip the same steps.
   void average_parameters(const std::vector<Tensor>& parameters);
 
  private:

@@ -26,7 +26,7 @@ void orthogonalise(const Tensor& m, double epsilon) {
   }
 }
 
-// numpy.random.RandomState.randint(10^9), which gives PyTorch the seed of each Q.
+// Equals numpy.random.RandomState.randint(10^9), from which PyTorch takes the seed of each Q.
 std::uint64_t next_seed(Generator& g) {
   constexpr std::uint32_t kBelow = 1'000'000'000, kMask = (1U << 30) - 1;
   std::uint32_t seed = kBelow;

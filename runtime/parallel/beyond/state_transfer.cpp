@@ -115,7 +115,7 @@ Snapshot StateTransfers::take() {
 void StateTransfers::abort() {
   for (const RunningTransfer& transfer : transfers_) try {
       transfer.pair->abort();
-    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): it has failed already
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the group has already failed
     }
   wait_all();
 }

@@ -4,7 +4,8 @@
 //                  '--thread--> bytes -------.
 //   receiver        thread receives them ----'-| vote
 //
-// Each pair has its own group, so that the step's collectives never wait for these bytes.
+// Each pair of sender and receiver has its own group, so that the step's collectives never wait for
+// these bytes.
 #pragma once
 
 #include <exception>
@@ -18,8 +19,8 @@
 
 namespace ringsmith {
 
-// Convert a snapshot to bytes and back. The bytes: the length of a JSON text, the text (step,
-// values, names, dtypes, sizes), then the tensors. unpack() returns tensors on the CPU and throws
+// Convert a snapshot to bytes and back. The bytes are the length of a JSON text, the text (step,
+// values, names, dtypes, sizes), and the tensors. unpack() returns tensors on the CPU and throws
 // CommError if the bytes are malformed.
 [[nodiscard]] std::vector<std::byte> pack(const Snapshot& snapshot);
 [[nodiscard]] Snapshot unpack(std::span<const std::byte> bytes);

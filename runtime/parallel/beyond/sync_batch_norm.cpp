@@ -34,7 +34,7 @@ struct Statistics {
   std::vector<double> mean, squares;  // by channel; sum of the squared deviations from the mean
 };
 
-// Collective. mean and squares describe this rank's batch, and are ignored if count is 0.
+// Collective. mean and squares describe this rank's batch; they are ignored if count is 0.
 Statistics gather(comm::ProcessGroup& group, double count, const std::vector<double>& mean,
                   const std::vector<double>& squares) {
   const std::size_t channels = mean.size();
@@ -65,7 +65,7 @@ Tensor tensor_like(const Tensor& like, const std::vector<double>& values) {
   return from_vector(values).to(like.dtype()).to(like.device());
 }
 
-// Collective. Sums in f64.
+// Collective. Returns the sum of t over the ranks, computed in f64.
 Tensor summed(comm::ProcessGroup& group, const Tensor& t) {
   std::vector<double> values = doubles(t);
   group.all_reduce(std::span<double>(values));
@@ -82,7 +82,7 @@ std::vector<Tensor> backward(comm::ProcessGroup& group, const BatchNormShape& s,
   const auto visit = [&](const auto& f) {
     detail::visit_float_type("sync_batch_norm", dy.dtype(), f);
   };
-  if (s.n > 0)  // the gradient for constant statistics
+  if (s.n > 0)  // the gradient as if the statistics were constant
     visit([&]<class T>(TypeTag<T>) {
       kernels::batch_norm_grad(dy.device(), s, input<T>(dy), input<T>(x), input<T>(mean),
                                input<T>(inv_std), input<T>(weight), false, output<T>(dx),
@@ -95,7 +95,7 @@ std::vector<Tensor> backward(comm::ProcessGroup& group, const BatchNormShape& s,
   const auto on_host = [](const Tensor& t) { return t.cpu().to(DType::f64); };
   const Tensor scale = mul(mul(on_host(inv_std), on_host(weight)), -1 / count);
   const auto there = [&](const Tensor& t) { return t.to(options.dtype).to(options.device); };
-  // The terms due to the statistics: (x - mean) slope + offset.
+  // The terms of dx that are due to the statistics: (x - mean) slope + offset.
   const Tensor offset = there(mul(scale, totals.slice(0, 0, s.c)));
   const Tensor slope = there(mul(mul(scale, on_host(inv_std)), totals.slice(0, s.c, 2 * s.c)));
   const Tensor shared = Tensor::empty(x.sizes(), options), one = ones({s.c}, options);

@@ -10,8 +10,8 @@
 //
 // Under DDP a BatchNorm2d sees only its rank's part of the batch, and its running statistics are
 // rank 0's. SyncBatchNorm gives the same result as training in one process, up to rounding. The
-// ranks' batches may differ in size or be empty. Like PyTorch's torch.nn.SyncBatchNorm, but the
-// exchange is in f64.
+// ranks' batches may differ in size or be empty. The layer works like PyTorch's
+// torch.nn.SyncBatchNorm, but exchanges the statistics in f64.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,8 @@
 namespace ringsmith {
 
 // Collective when training on several ranks: in forward, and in backward if x requires a gradient.
-// Otherwise it does the same as batch_norm(). x: (n, c) or (n, c, h, w). Throws the same UsageError
-// on every rank unless each channel has more than one value, summed over all ranks.
+// Otherwise equivalent to batch_norm(). x: (n, c) or (n, c, h, w). Throws the same UsageError on
+// every rank unless each channel has more than one value, summed over all ranks.
 Tensor sync_batch_norm(const std::shared_ptr<comm::ProcessGroup>& group, const Tensor& x,
                        const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
                        const Tensor& running_var, bool training, double momentum = 0.1,

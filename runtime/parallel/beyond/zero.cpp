@@ -74,8 +74,8 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DistributedDataParallel& ddp, c
     require(p.dtype() == dtype,
             "ZeroRedundancyOptimizer: parameters of several dtypes; make one "
             "optimizer and one DistributedDataParallel for each");
-  // Roughly the order in which gradients will arrive. The order never changes, because parts must
-  // not move.
+  // Roughly the order in which gradients will arrive. Unlike DDP's own order, this order never
+  // changes, because parts must not move.
   std::vector<int> order(params().size());
   std::iota(order.rbegin(), order.rend(), 0);
   plan_ = rebuilt_plan(ddp.reducer().items(), ddp.reducer().options().caps, order);
@@ -144,7 +144,7 @@ Future ZeroRedundancyOptimizer::scatter(const GradBucket& bucket) const {
   });
 }
 
-// Undefined if the piece's parameter has no gradient.
+// Returns an undefined tensor if the piece's parameter has no gradient.
 Tensor ZeroRedundancyOptimizer::gradient_of(const ParameterShard& piece) const {
   const Tensor grad = params()[piece.parameter].grad();
   if (!grad.defined()) return {};
@@ -212,7 +212,7 @@ double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
   std::vector<double> all{squares};
   group_.all_reduce(std::span<double>(all));
   const double norm = std::sqrt(all[0]);
-  const double factor = max_norm / (norm + 1e-6);  // as clip_grad_norm_: NaN is kept
+  const double factor = max_norm / (norm + 1e-6);  // as in clip_grad_norm_: NaN is kept
   for (const ParameterShard& piece : pieces_)
     if (const Tensor grad = gradient_of(piece); grad.defined())
       raw::scalar_into(raw::Scalar::mul, grad, factor > 1 ? 1 : factor, "clip_grad_norm");
@@ -228,7 +228,7 @@ Bytes ZeroRedundancyOptimizer::state_bytes() const {
   return out;
 }
 
-// Gathers each state tensor through a vector as long as all parameters.
+// Gathers each state tensor through a vector that is as long as all parameters together.
 StateDict ZeroRedundancyOptimizer::state_dict() const {
   const StateDict mine = inner_->state_dict();
   const std::vector<std::string>& names = inner_->state_names();
@@ -236,7 +236,8 @@ StateDict ZeroRedundancyOptimizer::state_dict() const {
     const auto found = mine.find(entry_of(i, name));
     return found == mine.end() ? nullptr : &found->second;
   };
-  // By parameter: the number of its updates, then a flag per state tensor that some rank holds.
+  // For each parameter: the number of its updates, then one flag per state tensor, set if any rank
+  // holds that tensor.
   const std::size_t width = 1 + names.size();
   std::vector<std::int64_t> known(params().size() * width, 0);
   for (std::size_t i = 0; i < pieces_.size(); ++i) {

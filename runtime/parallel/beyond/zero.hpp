@@ -11,10 +11,10 @@
 //   step()                  each rank updates its part and the tail (fewer than W elements)
 //                           all-gather: parts of the parameters
 //
-// An all-reduce is a reduce-scatter plus an all-gather, so the number of bytes is the same. The
-// memory of the state and the time of the update are divided by W. Rajbhandari et al., "ZeRO:
-// memory optimizations toward training trillion parameter models", SC 2020, stage 1. PyTorch's
-// ZeroRedundancyOptimizer partitions by whole parameters and all-reduces all gradients.
+// An all-reduce is a reduce-scatter plus an all-gather, so the ranks send the same number of bytes.
+// Each rank needs only 1/W of the state's memory and of the update's time. Rajbhandari et al.,
+// "ZeRO: memory optimizations toward training trillion parameter models", SC 2020, stage 1.
+// PyTorch's ZeroRedundancyOptimizer partitions by whole parameters and all-reduces all gradients.
 //
 //   DistributedDataParallel ddp(model, group);
 //   ZeroRedundancyOptimizer optimizer(
@@ -23,9 +23,9 @@
 // ZeroRedundancyOptimizer is used like any other optimizer, except that state_dict() is collective
 // and that gradients must be clipped with clip_grad_norm().
 //
-// Bits. With all_reduced gradients the parameters equal plain training's, bit for bit, because the
-// update is elementwise. With scattered gradients they are also equal on 1 and 2 ranks. On more
-// ranks, sums near the ends of the parts may be added in another order.
+// Reproducibility. With all_reduced gradients the parameters equal plain training's, bit for bit,
+// because the update is elementwise. With scattered gradients they are also equal on 1 and 2 ranks.
+// On more ranks, sums near the ends of the parts may be added in another order.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ class ZeroRedundancyOptimizer : public Optimizer {
   using Make = std::function<std::unique_ptr<Optimizer>(std::vector<Tensor>)>;
 
   // Collective, before the first forward of `ddp`. Uses ddp's group. If gradients are scattered,
-  // this object is ddp's communication hook and must exist whenever ddp runs backward. The
+  // this object is ddp's communication hook and must outlive ddp's last backward pass. The
   // parameters become views of one block of communication memory. make() creates the optimizer for
   // one-dimensional parts of parameters. That optimizer must be elementwise: a norm per parameter,
   // as in LAMB, would be wrong. Throws UsageError if the parameters are on a GPU that is not the

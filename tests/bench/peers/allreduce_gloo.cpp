@@ -1,6 +1,6 @@
-// The peer under torch.distributed on CPUs: gloo. Forks -p processes, TCP transport on the loopback
-// interface, FileStore rendezvous. -a ring (default, what torch.distributed uses) | bcube |
-// ring_chunked | halving_doubling
+// Benchmarks gloo, which torch.distributed uses on CPUs. Forks -p processes, which meet through a
+// FileStore and communicate by TCP on the loopback interface. -a ring (default, as in
+// torch.distributed) | bcube | ring_chunked | halving_doubling
 #include <filesystem>
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>

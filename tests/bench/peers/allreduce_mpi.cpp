@@ -1,4 +1,4 @@
-// The peer that is installed everywhere: MPI_Allreduce, in place. Started by mpirun; ignores -p.
+// Benchmarks MPI_Allreduce in place. mpirun starts this program, so it ignores -p.
 #include <mpi.h>
 
 #include "tests/bench/peers/bench_common.hpp"

@@ -22,7 +22,7 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The median time of run() in seconds, over batches of about `most` / 50 s, after a warm-up.
+// Returns the median time of run() in seconds, over batches of about `most` / 50 s, after warm-up.
 template <class Run>
 double median_of(double most, Run run) {
   const double first = seconds_now();

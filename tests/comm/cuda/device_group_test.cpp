@@ -1,5 +1,5 @@
-// Groups on devices, with ranks as threads. In every kind of buffer, both engines produce the host
-// transport's bits, and other work on the streams does not affect them.
+// Tests groups on devices, with ranks as threads. In every kind of buffer, both engines must
+// produce the host transport's bits, and other work on the streams must not affect them.
 #include <atomic>
 
 #include "runtime/base/error.hpp"

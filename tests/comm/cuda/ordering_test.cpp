@@ -1,6 +1,6 @@
-// Runs the kernel engine's hand-offs under ThreadSanitizer. They are race-free, and without either
-// end of a release-acquire pair there is a race. On x86 the values are right even with a race, so
-// only the detector finds a missing end.
+// Runs the kernel engine's hand-offs under ThreadSanitizer. They must be race-free, and must race
+// if either end of a release-acquire pair is missing. On x86 the values are right even with a race,
+// so only the detector finds a missing end.
 #include "tests/support/catch.hpp"
 #include "tests/support/run_program.hpp"
 

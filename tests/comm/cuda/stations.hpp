@@ -79,7 +79,7 @@ class Stations {
     for (const Stream& stream : streams_) stream.synchronize();
   }
 
-  // The ring call of `rank` in a direction (+1 or -1), with the schedule's chunks.
+  // Returns the ring call of `rank` in a direction (+1 or -1), with the schedule's chunks.
   [[nodiscard]] RingCall ring(comm::Collective collective, int rank, int direction,
                               const std::vector<comm::Chunk>& chunks, DType dtype) {
     RingCall call{};

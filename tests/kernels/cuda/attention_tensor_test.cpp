@@ -31,7 +31,7 @@ Heads<T> part(T* data, const AttentionShape& s, std::int64_t i, std::int64_t par
   return {data + i * channels, s.tokens * parts * channels, s.dim, parts * channels};
 }
 
-// Largest difference relative to the largest value.
+// Returns the largest difference relative to the largest value.
 double off(const std::vector<bf16>& got, const std::vector<double>& want) {
   double most = 0, size = 1e-3;
   for (std::size_t i = 0; i < want.size(); ++i) {

@@ -61,7 +61,7 @@ TEMPLATE_TEST_CASE("convolution on a device equals the loops where every sum is 
            {2, 6, 6, 7, 4, 2, 3, 1, 2, 1, 1, 1, 1, 2},  // groups
            {2, 4, 5, 5, 4, 3, 3, 1, 1, 1, 1, 1, 1, 4},  // depthwise
            {1, 2, 3, 3, 2, 3, 3, 1, 1, 3, 3},           // windows that cover only padding
-           {2, 2, 4, 11, 3, 2, 3, 3, 3, 1, 4, 1, 2},    // strides, padding and dilation at once
+           {2, 2, 4, 11, 3, 2, 3, 3, 3, 1, 4, 1, 2},    // strides, padding and dilation
            {0, 2, 4, 4, 3, 3, 3, 1, 1, 1, 1},           // an empty batch
            {1, 16, 17, 19, 70, 3, 3, 2, 2, 1, 1},       // more channels than a tile has
            {5, 2, 33, 40, 3, 3, 3, 1, 1, 1, 1}})        // more pixels than a chunk has

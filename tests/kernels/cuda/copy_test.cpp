@@ -15,8 +15,8 @@ using namespace ringsmith::kernels;
 
 namespace {
 
-// Whole numbers, and fractions that only the wider types can represent. All fit into every integer
-// type, because the conversion of larger values is unspecified.
+// Returns whole numbers, and fractions that only the wider types can represent. All fit into every
+// integer type, because the conversion of larger values is unspecified.
 template <class T>
 std::vector<T> values(std::int64_t n) {
   std::vector<T> v;
@@ -129,7 +129,7 @@ TEMPLATE_TEST_CASE("embedding on a device has the CPU's bits, however often a ro
       for (const std::int64_t rows : {1, 3, 1000, 70'001}) {
         if (rows * dim > 300'000) continue;
         auto w = random_values(rows * dim, 1), g = random_values(n * dim, 2);
-        // With more than 64 indices, the device adds in another order than the CPU, so use numbers
+        // With more than 64 indices, the device and the CPU add in different orders, so use numbers
         // whose sum is exact in any order.
         if (n > 64)
           for (auto* values : {&w, &g})
@@ -179,7 +179,7 @@ TEST_CASE("an index outside the table: NaN from a device, and no gradient", "[cu
   const OnDevice<std::int64_t> index_(index);
   for (const std::int64_t dim : {4, 3}) {
     const auto weight = random_values(2 * dim, 1);
-    // So large that adding dy to an element of a guard would change the guard's pattern.
+    // Values so large that adding dy to an element of a guard would change the guard's pattern.
     const std::vector<float> dy(static_cast<std::size_t>(6 * dim), 1e35F);
     const OnDevice<float> weight_(weight), out(dy.size()), dy_(dy),
         sums(std::vector<float>(weight.size(), 0.0F));

@@ -127,7 +127,7 @@ struct Branch {
   std::vector<T> x, residual, w, b, dy, dsum;
 };
 
-// misaligned: the number of the array whose rows do not start at a pack, or 0.
+// misaligned: the number of the array whose rows do not start at a pack boundary, or 0.
 template <class T>
 void check_branch(const Branch<T>& in, std::size_t rows, std::size_t n, int misaligned) {
   const auto off = [&](int array) { return std::size_t{misaligned == array ? 1U : 0U}; };

@@ -53,7 +53,7 @@ std::size_t nan_count(const std::vector<float>& v) {
   return n;
 }
 
-// a b + c (+ bias) in double.
+// Returns a b + c (+ bias), computed in double.
 std::vector<float> expected(const std::vector<float>& a, const std::vector<float>& b,
                             const std::vector<float>& c, const std::vector<float>& bias,
                             std::int64_t m, std::int64_t n, std::int64_t k) {

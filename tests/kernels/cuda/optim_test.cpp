@@ -75,7 +75,7 @@ struct Parameter {
   }
 };
 
-// Number of kernels that f launches on a stream.
+// Returns the number of kernels that f launches.
 template <class F>
 std::size_t launches_of(const F& f) {
   const Stream stream = Stream::create(current_device());
@@ -102,8 +102,8 @@ TEMPLATE_TEST_CASE("Adam of many parameters: few launches, and the oracle's bits
       std::vector<std::unique_ptr<Parameter<T>>> all;
       std::size_t there = 0;
       for (std::size_t i = 0; i < count; ++i) {
-        // Counts above 64 need several tables. Most of those parameters have few elements, but
-        // every 64th is long.
+        // Counts above 64 need several tables. At such counts most parameters have few elements,
+        // but every 64th is long.
         const std::size_t n = count <= 10 ? sizes[i % sizes.size()] : i % 64 == 63 ? 9000 : i % 7;
         auto g = values<T>(n, static_cast<unsigned>(5 * i));
         if (n > 0 && i % 9 == 3) g[n / 2] = std::numeric_limits<T>::quiet_NaN();

@@ -116,7 +116,8 @@ def commands(build, target):
 def compile_command(build, source):
     line = next(c for c in commands(build, "tests_kernels_cuda") if f" -c {ROOT / source}" in c or c.endswith(f"-c {ROOT / source}"))
     words = shlex.split(line)
-    # The copy is in another folder and is not a .cu file for the compiler's driver.
+    # Drops the source and the outputs, because run() compiles a copy in another folder, and -Werror, because a planted
+    # mistake may cause warnings.
     out = words.index("-o")
     return [w for i, w in enumerate(words) if i not in (out, out + 1) and w not in ("-MD", "-Werror")
             and not (i > 0 and words[i - 1] in ("-MT", "-MF")) and w not in ("-MT", "-MF") and w != str(ROOT / source) and w != "-c"]

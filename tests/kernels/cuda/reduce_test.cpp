@@ -11,8 +11,8 @@ using ringsmith::testing::OnDevice;
 
 namespace {
 
-// Arbitrary bits for integers. Floats of different magnitudes, of which some overflow f16 to
-// infinity, and none is NaN.
+// Returns arbitrary bits for integers, and floats of different magnitudes, some of which overflow
+// f16 to infinity. None is NaN.
 template <class T>
 std::vector<T> random_values(std::size_t n, unsigned seed) {
   std::mt19937 random(seed);

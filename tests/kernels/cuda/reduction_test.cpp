@@ -13,7 +13,8 @@ using namespace ringsmith::kernels;
 
 namespace {
 
-// The kernel's layout for the result of a sum. Bit d of `reduced` is set if dimension d is reduced.
+// Returns the layout that the kernel needs for a sum's result. Bit d of `reduced`: the sum is over
+// dimension d.
 Layout result_layout(const Sizes& shape, unsigned reduced) {
   Sizes kept = shape;
   for (std::size_t d = 0; d < kept.size(); ++d)

@@ -155,7 +155,7 @@ TEMPLATE_TEST_CASE("cross entropy from the logits: the bits of log_softmax and i
             on_device{index_.view(), classes, -100, smoothing};
         const auto got = cross_entropy_of<T>(x, on_device, g, offset, false);
 
-        // The separate kernels, which store log-probabilities in memory.
+        // Runs the separate kernels, which store log-probabilities in memory.
         const OnDevice<T> x_(x, offset), lp(x.size(), offset), losses(g.size()), g_(g),
             dx(x.size(), offset);
         cuda::log_softmax<T>(x_.view(), lp.span(), {n, classes, 1});
@@ -241,7 +241,7 @@ TEST_CASE("a target outside the classes is the same error on a device as on the 
   CHECK_THROWS_WITH(synchronize(current_device()), want);
   CHECK_THROWS_WITH(cpu::check_targets("cross_entropy", {index, 7}), want);
   cuda::check_targets("cross_entropy", {index_.view(), 8});
-  CHECK_THROWS_AS(synchronize(current_device()), UsageError);  // -1
+  CHECK_THROWS_AS(synchronize(current_device()), UsageError);  // target -1
   for (const double smoothing : {0.0, 0.1}) {                  // nothing outside the row is read
     const OnDevice<float> log_probs(std::vector<float>(3000 * 7, -1.0F)), losses(3000);
     cuda::nll_rows<float>(log_probs.view(), {index_.view(), 7, -100, smoothing}, losses.span());

@@ -32,7 +32,7 @@ class OnDevice {
     for (std::size_t i = 0; i < size_; ++i) host_[begin_ + i] = values[i];
     copy(memory_.data(), host_.data(), cudaMemcpyHostToDevice);
   }
-  // Garbage that a kernel must overwrite.
+  // Fills the array with garbage that a kernel must overwrite.
   explicit OnDevice(std::size_t size, std::size_t offset = 0)
       : OnDevice(std::vector<T>(size, pattern()), offset) {}
 
@@ -72,7 +72,7 @@ class OnDevice {
   kernels::cuda::Scratch<T> memory_;
 };
 
-// Equal in every bit, except that any NaN equals any other.
+// Returns true if all elements are equal bit for bit. Any NaN equals any other NaN.
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   if (a.size() != b.size()) return false;

@@ -18,7 +18,7 @@ inline std::int64_t numel_of(const Sizes& sizes) {
   return n;
 }
 
-// Row-major. The elements of the last dimension are `gap` elements apart.
+// Returns a row-major layout. Neighbours in the last dimension are `gap` elements apart.
 inline kernels::Layout contiguous_layout(const Sizes& sizes, std::int64_t gap = 1) {
   kernels::Layout layout;
   layout.dims = static_cast<int>(sizes.size());
@@ -42,7 +42,7 @@ inline std::vector<Arrangement> arrangements(const Sizes& sizes) {
                                {"misaligned", contiguous_layout(sizes), n, 1},
                                {"gaps", contiguous_layout(sizes, 2), 2 * n, 0}};
   if (sizes.size() < 2) return all;
-  // First and last dimension swapped in memory.
+  // The first and the last dimension are swapped in memory.
   Sizes swapped = sizes;
   std::swap(swapped.front(), swapped.back());
   kernels::Layout transposed = contiguous_layout(swapped);

@@ -8,7 +8,7 @@ namespace explorer {
 namespace {
 
 // A block's barriers. arrived[thread][barrier] is 1 when the thread has arrived. The words are
-// separate, so a barrier is one hand-off between each two threads, and no hand-off orders another.
+// separate, so a barrier is one hand-off between any two threads, and no hand-off orders another.
 struct Block {
   static constexpr std::size_t kThreads = 2, kBarriers = 64;
   std::atomic<std::uint32_t> arrived[kThreads][kBarriers]{};

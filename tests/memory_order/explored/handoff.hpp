@@ -1,5 +1,5 @@
-// Checks a hand-off: in every execution each message arrives once, complete and in order. Each
-// memory order is needed, i.e. weakening it makes some execution fail.
+// Checks a hand-off: in every execution each message must arrive once, complete and in order. Each
+// memory order must be needed, i.e. weakening it must make some execution fail.
 #pragma once
 
 #include <cstdio>

@@ -40,7 +40,7 @@ int missing_barrier(bool right) {
   return 0;
 }
 
-// 2. One stream reads memory that another one writes, without waiting for an event.
+// 2. One stream reads memory that another stream writes, without waiting for an event.
 __global__ void produce(int* x) { x[threadIdx.x] = static_cast<int>(threadIdx.x); }
 __global__ void consume(const int* x, int* y) {
   y[threadIdx.x] = x[threadIdx.x];  // the bug: missing_event
@@ -80,7 +80,7 @@ int early_read(bool right) {
   return 0;
 }
 
-// 4. One thread too many.
+// 4. One thread writes beyond the end.
 __global__ void write_all(float* x, int n) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < n) x[i] = 1;  // the bug: out_of_bounds
@@ -94,7 +94,7 @@ int out_of_bounds(bool right) {
   return 0;
 }
 
-// Also: writes so few bytes too many that they do not reach the guard page.
+// Also writes beyond the end, but by so few bytes that the write does not reach the guard page.
 int slightly_out_of_bounds(bool right) {
   TestStream stream;
   DeviceArray<float> x(1000);
@@ -103,7 +103,7 @@ int slightly_out_of_bounds(bool right) {
   return 0;
 }
 
-// 5. Freed while a pointer to it is still in use.
+// 5. Memory is freed while a pointer to it is still in use.
 int use_after_free(bool right) {
   TestStream stream;
   float* x = nullptr;
@@ -214,7 +214,7 @@ int divergent_barrier(bool right) {
   return 0;
 }
 
-// ... or waits at another one.
+// ... or waits at a different barrier.
 __global__ void two_barriers(bool right) {
   if (right || threadIdx.x % 2 == 0)
     __syncthreads();

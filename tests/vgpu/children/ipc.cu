@@ -1,4 +1,4 @@
-// Two processes with IPC handles: `ipc SCENARIO` exits with 0 if all went well.
+// Tests IPC handles between two processes: `ipc SCENARIO` exits with 0 if all went well.
 #include <cstring>
 #include <cuda.h>
 #include <signal.h>
@@ -199,7 +199,7 @@ int killed() {
 
 }  // namespace
 
-// In ipc_neighbours.cu.
+// Defined in ipc_neighbours.cu.
 int stranger_imports();
 int stranger_exports();
 int guessed();

@@ -49,8 +49,8 @@ int stranger_exports() {
       });
 }
 
-// A handle whose secret word is wrong in one bit opens nothing. The right one opens, although there
-// are more silent connections than the exporter keeps.
+// A handle whose secret word is wrong in one bit opens nothing. The right handle opens the memory,
+// although there are more silent connections than the exporter keeps.
 int guessed() {
   return run_pair(
       "ipc",

@@ -37,7 +37,7 @@ class Wire {
   int socket_;
 };
 
-// Runs both, the exporter as the parent with the importer's pid. Returns the larger exit status.
+// Runs both; the exporter is the parent, and gets the importer's pid. Returns the larger status.
 inline int run_pair(const char* name, const std::function<void(Wire, pid_t)>& exporter,
                     const std::function<void(Wire)>& importer) {
   int sockets[2];

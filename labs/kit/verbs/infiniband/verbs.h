@@ -1,8 +1,9 @@
-// The part of libibverbs that a first RDMA program needs. Names, fields and values are those in the
-// real <infiniband/verbs.h>, so the same source compiles against either. Instead of an adapter it
-// uses the device of ../device.hpp, which checks every call.
+// The part of libibverbs that a first RDMA program needs. Names, fields and values are the same as
+// in the real <infiniband/verbs.h>, so the same source compiles against either. Instead of an
+// adapter it uses the simulated device of ../device.hpp, which checks every call.
 //
-// Features that no lab uses are missing (SRQ, UD, atomics, windows, events). The man pages apply.
+// Features that no lab uses are missing (SRQ, UD, atomics, windows, events). libibverbs' man pages
+// apply.
 #pragma once
 
 #include <cstddef>

@@ -81,7 +81,7 @@ void Connection::connect(const Adapter& adapter, const Endpoint& theirs, const P
          "RTR (can its GID reach the other host's GID?)");
   ibv_qp_attr send{};
   send.qp_state = IBV_QPS_RTS;
-  send.timeout = 18;   // 1.07 s until a retry, because a busy host may be silent for long
+  send.timeout = 18;   // 1.07 s until a retry, because a busy host may not answer sooner
   send.retry_cnt = 7;  // after 7 retries the connection fails
   send.rnr_retry = 7;  // unlimited, because the group's deadline applies
   send.sq_psn = first_packet_;

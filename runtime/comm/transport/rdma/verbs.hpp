@@ -55,7 +55,7 @@ struct Adapter {
 // unusable.
 [[nodiscard]] Adapter open_adapter(const std::string& wanted, int rank);
 
-// access: IBV_ACCESS_... Throws CommError if the device refuses the memory.
+// `access` combines IBV_ACCESS_... flags. Throws CommError if the device refuses the memory.
 [[nodiscard]] MemoryRegion register_memory(const Adapter& adapter, std::byte* memory,
                                            std::size_t bytes, int access);
 

@@ -12,7 +12,7 @@ namespace {
 struct Letter {
   std::uint64_t format = kFormat;
   Word word{};
-  std::int32_t rank = -1, blames = -1;  // the unused one is -1
+  std::int32_t rank = -1, blames = -1;  // exactly one of them is used; the other is -1
   static constexpr std::uint64_t kFormat = 0x52534d'73686d'0002;
 };
 

@@ -36,8 +36,8 @@ struct Greeting {
 // True if, according to the kernel, the process at the other end belongs to this user.
 [[nodiscard]] bool of_our_user(int socket) noexcept;
 
-// Send a message. word: the receiver's; memory: -1 for none. These calls never block.
-// send_greeting() returns false if nothing was sent, e.g. because the other end has gone.
+// Both send a message and never block. word: the receiver's; memory: -1 for none. send_greeting()
+// returns false if nothing was sent, e.g. because the other end has gone.
 [[nodiscard]] bool send_greeting(int socket, const Word& word, int rank, int memory) noexcept;
 void send_farewell(int socket, const Word& word, int culprit) noexcept;
 
@@ -46,7 +46,7 @@ void send_farewell(int socket, const Word& word, int culprit) noexcept;
 enum class Take : std::uint8_t { words, memory };
 [[nodiscard]] Greeting receive_greeting(int socket, const Word& mine, Take take);
 // Returns the culprit's rank if the next message is a farewell, else -1. Leaves the message in the
-// socket. For connected peers, which otherwise send only doorbells.
+// socket. Used with connected peers, which otherwise send only doorbells.
 [[nodiscard]] int overhear_farewell(int socket, const Word& mine) noexcept;
 
 }  // namespace ringsmith::comm

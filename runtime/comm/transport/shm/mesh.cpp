@@ -144,7 +144,7 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
   if (!listener.valid()) fail_to_connect("socket");
   if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
     fail_to_connect("bind");
-  // The longest possible queue, because strangers occupy places in it.
+  // Requests the longest possible queue, because strangers may occupy places in it.
   if (listen(listener.get(), SOMAXCONN) != 0) fail_to_connect("listen");
 
   std::vector<HostRecord> records;

@@ -1,7 +1,7 @@
 // A Unix socket between every two ranks that share memory. It carries the descriptors of their
 // memory, and doorbells. It stays open so that a peer's death is noticed: the kernel closes the
-// socket when the process at the other end dies. greeting.hpp says which processes may get the
-// memory.
+// socket when the process at the other end dies. greeting.hpp describes which processes may get
+// the memory.
 #pragma once
 
 #include <string>

@@ -92,14 +92,14 @@ class HostReception {
     if (dead && !link(dead->index).memory.valid()) lost(dead->index);
   }
 
-  // Connects to all lower ranks; false if some attempts must be repeated.
+  // Connects to all lower ranks. Returns false if some attempts must be repeated.
   bool call_those_below() {
     if (!next_call_.passed()) return false;
     for (int r = 0; r < rank_; ++r)
       if (is_peer(r) && !link(r).socket.valid() && !call_on(r)) return false;
     return true;
   }
-  // Connects to the peer; false if its queue is full or a signal interrupted the attempt.
+  // Connects to the peer. Returns false if its queue is full or a signal interrupted the attempt.
   bool call_on(int peer) {
     sockaddr_un address{};
     const socklen_t length = make_address(names_[static_cast<std::size_t>(peer)], address);
@@ -167,7 +167,7 @@ class HostReception {
         if (n > 0) return;  // accept() fails like this even without a caller
       }
       if (!caller.valid() || guests_.size() == kMostGuests)
-        if (!guests_.empty()) guests_.erase(guests_.begin());  // silent the longest
+        if (!guests_.empty()) guests_.erase(guests_.begin());  // the one that has waited longest
       if (caller.valid() && of_our_user(caller.get())) guests_.push_back(std::move(caller));
     }
   }
@@ -179,7 +179,7 @@ class HostReception {
     std::vector<bool> late(links_.size(), false);
     for (int r = rank_ + 1; r < static_cast<int>(links_.size()); ++r)
       late[static_cast<std::size_t>(r)] = is_peer(r) && !link(r).socket.valid() && r != culprit;
-    std::vector<Descriptor> told;  // stay open until all are told
+    std::vector<Descriptor> told;  // kept open until all late ranks have been told
     while (std::ranges::find(late, true) != late.end() && !deadline.passed()) {
       std::vector<pollfd> entries{{listener_.get(), POLLIN, 0}};
       for (const Descriptor& guest : guests_) entries.push_back({guest.get(), POLLIN, 0});

@@ -54,7 +54,7 @@ Segment::~Segment() {
   munmap(data_, size_.value);
   MappedSegments& all = mapped_segments();
   const std::lock_guard lock(all.mutex);
-  const auto entry = all.mapped.find(identity_);  // live if the file was reopened
+  const auto entry = all.mapped.find(identity_);  // not expired if the file was opened again
   if (entry != all.mapped.end() && entry->second.expired()) all.mapped.erase(entry);
 }
 

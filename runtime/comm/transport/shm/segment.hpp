@@ -107,7 +107,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   // Returns zero-filled, 64-byte aligned memory. Throws ResourceError if the reserved address space
   // is used up, CommError if memory runs out.
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size);
-  // Returns the offset of this memory in the segment if all of it is managed here.
+  // Returns the offset of this memory in the segment, or nullopt if it is not part of the arena.
   [[nodiscard]] std::optional<Bytes> offset_of(const std::byte* data, Bytes size) const {
     const auto base = reinterpret_cast<std::uintptr_t>(segment_->data());
     const auto address = reinterpret_cast<std::uintptr_t>(data);

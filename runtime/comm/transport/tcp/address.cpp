@@ -26,7 +26,7 @@ struct FreeInfo {
 };
 using Info = std::unique_ptr<addrinfo, FreeInfo>;
 
-// code: the result of getaddrinfo(); unless it is 0, returns null.
+// Sets `code` to the result of getaddrinfo(), and returns null unless it is 0.
 Info look_up(const std::string& host, std::uint16_t port, int type, int& code) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -150,7 +150,7 @@ Listener listen_on(const std::string& where, std::uint16_t port, const std::stri
               "nor is it an interface of this host, which has " + names_of_interfaces());
   Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) throw_errno("socket", errno);
-  // Old connections to the port may be in TIME_WAIT. Two listeners on it remain impossible.
+  // Old connections to the port may be in TIME_WAIT. The option does not permit a second listener.
   const int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(socket.get(), info->ai_addr, info->ai_addrlen) != 0 ||

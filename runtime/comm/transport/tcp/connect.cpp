@@ -140,7 +140,7 @@ class TcpReception {
       if (suspicion_.ground == Suspicion::Ground::accused) complain();
       Descriptor socket = attend(entries);
       if (!socket.valid()) continue;
-      if (guests_.size() == kMostGuests) guests_.erase(guests_.begin());  // silent the longest
+      if (guests_.size() == kMostGuests) guests_.erase(guests_.begin());  // has waited longest
       guests_.push_back({std::move(socket), {}, 0});
     }
   }

@@ -23,7 +23,7 @@ struct PeerSockets {
   [[nodiscard]] const Descriptor& socket() const { return sockets.front(); }
 };
 
-// How the sockets are made. The same on every rank.
+// How the sockets are made. Must be the same on every rank.
 struct Wiring {
   std::string interface;  // a name or an address; empty: an interface that reaches the others
   int sockets = 1;        // number of sockets between two ranks

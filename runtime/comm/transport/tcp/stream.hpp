@@ -1,4 +1,4 @@
-// How a TCP connection works after the greeting: writes to the receiver's mirror of the sender.
+// After the greeting, a TCP connection carries writes to the receiver's mirror of the sender:
 //
 //     | offset 8 | size 4 | kind 4 | bytes' CRC32C 4 | header's CRC32C 4 | size bytes ... | offset
 //
@@ -46,7 +46,7 @@ static_assert(sizeof(FrameHeader) == 24);
 // The sending end of a TCP connection: a queue of frames, sent as fast as the socket accepts them.
 //
 // Large data is sent from the user's buffer. Only the kernel copies it, unless it is lent and the
-// socket does not accept all of it at once. Linux can avoid even this copy (MSG_ZEROCOPY), but not
+// socket accepts only a part of it. Linux can avoid even this copy (MSG_ZEROCOPY), but not
 // to a socket of the same host: every send of 1 MiB was reported as SO_EE_CODE_ZEROCOPY_COPIED, at
 // 3.0 GB/s where plain sends reached 4.0 (medians of 5 alternating rounds on two busy cores,
 // 2026-11-22). MSG_ZEROCOPY has not been measured on an adapter, so it is not used.

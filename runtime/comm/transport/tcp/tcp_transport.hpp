@@ -47,7 +47,7 @@ class TcpTransport : public NetworkTransport {
   struct TcpPeer {
     std::string address;
     std::deque<SocketStream> streams;  // none to ranks that share memory
-    bool checks = false;               // by checksums: always between hosts
+    bool checks = false;               // whether bytes have checksums; always true between hosts
     std::string broken;
     // Set if bytes failed their checksum. The peer is alive: this rank still sends to it, but reads
     // nothing more from it.

@@ -1,6 +1,6 @@
-// The engine's kernels under ThreadSanitizer: `ring_order KERNEL WORLD [END]`. Ranks are OS threads
-// that share only the stations. END names the end of a hand-off that is weakened to relaxed.
-// ordering_test.cpp lists the expected reports.
+// Runs the kernel engine under ThreadSanitizer: `ring_order KERNEL WORLD [END]`. Ranks are OS
+// threads that share only the stations. END names the end of a hand-off that is weakened to
+// relaxed. ordering_test.cpp lists the expected reports.
 //
 // `ring_order report WORLD [END]`: rank 0 runs alone, and its host reads its kernel's report.
 #include <cstdio>
