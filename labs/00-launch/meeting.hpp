@@ -18,17 +18,17 @@
 
 namespace lab00 {
 
-// Task 3. Every rank of the job calls this with a card: any text for the others. Returns the cards
+// Task 3. Every rank of the job calls meet with a card, any text for the others. Returns the cards
 // of all ranks, in rank order.
 //
 // Waits for at most `patience` in total. If cards are still missing, throws std::runtime_error with
 // "rank R never came" for each missing rank. Throws "rank R was given twice" if another process has
-// already called this with this rank.
+// already called meet with this rank.
 inline std::vector<std::string> meet(kit::Folder& folder, const kit::Seat& seat,
                                      const std::string& card, std::chrono::milliseconds patience) {
 #ifdef SOLUTION
   using Clock = std::chrono::steady_clock;
-  const auto deadline = Clock::now() + patience;  // one for all waits
+  const auto deadline = Clock::now() + patience;  // one deadline for all waits
   const auto left = [&] {
     return std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
   };

@@ -103,7 +103,7 @@ class Channel {
 // Task 3. Sets work to the sum of all ranks' work, on every rank: the ring of lab 06 over two
 // channels, to the right neighbour and from the left one, with the same slots on all ranks. T is
 // trivially copyable and has +=. A slot holds at least one element; chunks may be longer than a
-// slot, and a slot need not be a multiple of T.
+// slot, and slot_bytes() need not be a multiple of sizeof(T).
 // When neither a send nor a receive makes progress, call idle(), which throws if a rank has died;
 // do not catch the exception.
 template <class T, class Channel>
@@ -127,7 +127,7 @@ void all_reduce(Channel& right, Channel& left, int rank, int world, std::span<T>
         out = out.subspan(next.size());
         moved = true;
       }
-      // Receive even if nothing can be sent: the right neighbour may be waiting for us in a cycle.
+      // Receives even if nothing can be sent: otherwise all ranks could wait for room in a cycle.
       const std::span<T> expected = std::span<T>(landing).first(std::min(piece, in.size()));
       if (!expected.empty() && left.try_receive(std::as_writable_bytes(expected))) {
         for (std::size_t i = 0; i < expected.size(); ++i)
