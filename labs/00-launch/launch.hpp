@@ -58,7 +58,7 @@ struct Job {
     const std::string claim = name + "claim";
     for (const std::string& file : nodes.folder().list())
       if (file.starts_with(name) && file != claim) nodes.folder().remove(file);
-    nodes.folder().remove(claim);  // last: another job may now claim the name
+    nodes.folder().remove(claim);  // last: from here on, another job may have the name
   }
 };
 
@@ -77,7 +77,7 @@ inline Outcome launch(kit::Nodes& nodes, const std::vector<kit::Slots>& where) {
       job.rank_of[nodes.start(slots.node, {job.name, rank, world})] = rank;
     }
   while (!job.rank_of.empty()) {
-    const kit::Ended ended = nodes.wait();  // any process, not rank 0 and then rank 1
+    const kit::Ended ended = nodes.wait();  // for any process: not for rank 0, then rank 1
     const int rank = job.rank_of.at(ended.process);
     job.rank_of.erase(ended.process);
     if (ended.signal != 0) return {rank, 128 + ended.signal};

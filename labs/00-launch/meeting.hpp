@@ -28,7 +28,7 @@ inline std::vector<std::string> meet(kit::Folder& folder, const kit::Seat& seat,
                                      const std::string& card, std::chrono::milliseconds patience) {
 #ifdef SOLUTION
   using Clock = std::chrono::steady_clock;
-  const auto deadline = Clock::now() + patience;  // one deadline for all waits
+  const auto deadline = Clock::now() + patience;  // one for all waits
   const auto left = [&] {
     return std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
   };

@@ -245,7 +245,7 @@ class Endpoint {
   }
   void post(ibv_send_wr& work, bool signalled) {
     ibv_send_wr* refused = nullptr;
-    work.wr_id = posted_ + 1;  // its completion means that all requests up to it are done
+    work.wr_id = posted_ + 1;  // its completion means that all up to it are done
     if (signalled) work.send_flags |= IBV_SEND_SIGNALED;
     if (const int error = ibv_post_send(pair_, &work, &refused); error != 0)
       fail("ibv_post_send", error);
@@ -258,7 +258,7 @@ class Endpoint {
     const int count = ibv_poll_cq(completions_, 8, found);
     if (count < 0) throw std::runtime_error("ibv_poll_cq failed: the completion queue ran over");
     for (int i = 0; i < count; ++i) {
-      const ibv_wc& wc = found[i];  // if it failed, imm_data is not valid, but wr_id is
+      const ibv_wc& wc = found[i];  // if it failed, only wr_id and status are valid
       if (wc.status != IBV_WC_SUCCESS && failed_.empty())
         failed_ = std::string("rdma: ") + ibv_wc_status_str(wc.status);
       if (wc.wr_id != receive) done_ = wc.wr_id;

@@ -127,7 +127,7 @@ void all_reduce(Channel& right, Channel& left, int rank, int world, std::span<T>
         out = out.subspan(next.size());
         moved = true;
       }
-      // Receives even if nothing can be sent: otherwise all ranks could wait for room in a cycle.
+      // Receive even if nothing can be sent: the right neighbour may be waiting for us in a cycle.
       const std::span<T> expected = std::span<T>(landing).first(std::min(piece, in.size()));
       if (!expected.empty() && left.try_receive(std::as_writable_bytes(expected))) {
         for (std::size_t i = 0; i < expected.size(); ++i)

@@ -73,7 +73,7 @@ class EventQueue {
 #ifdef SOLUTION
   struct Entry {
     Key key;
-    std::uint64_t number;  // keeps equal keys in order, which a heap does not
+    std::uint64_t number;  // keeps equal keys in order: a heap does not
     What what;
     bool operator<(const Entry& other) const {  // std::priority_queue: the greatest is on top
       if (other.key < key) return true;
@@ -221,7 +221,7 @@ inline Account account(std::span<const Phase> phases) {
 inline std::int64_t gpu_hours(Time time, std::int64_t ranks) {
 #ifdef SOLUTION
   constexpr Time kHour = 3'600'000'000'000;
-  return time / kHour * ranks + time % kHour * ranks / kHour;  // time * ranks may exceed 64 bits
+  return time / kHour * ranks + time % kHour * ranks / kHour;  // time * ranks may need 67 bits
 #else
   (void)time, (void)ranks;
   kit::todo("task 8, gpu_hours");
