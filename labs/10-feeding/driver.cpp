@@ -167,8 +167,8 @@ KIT_SCENARIO(shares) {
     lab10::DistributedSampler sampler(in.integer("samples"), options_of(in, int(rank)));
     std::vector<std::int64_t> sizes;
     for (std::size_t i = 0; i < epochs.size(); ++i) {
-      // For epoch -1, set_epoch is not called. If nothing is used, set_epoch gets only the epoch, as
-      // in the usual loop.
+      // For epoch -1, set_epoch is not called. If nothing is used, set_epoch gets only the epoch,
+      // as in the usual loop.
       if (epochs[i] >= 0 && used[i] == 0)
         sampler.set_epoch(epochs[i]);
       else if (epochs[i] >= 0)

@@ -338,7 +338,7 @@ KIT_SCENARIO(train) {
       out.put("resumed" + of, resumed);
       out.put("untouched" + of, hash_of(training) == fresh && training.carried == carried);
       out.put("first" + of, training.step);
-      std::size_t saved = 0;  // numbers of ids and noises at the save
+      std::size_t saved = 0;  // numbers of ids (saved) and noises (heard) at the save
       std::size_t heard = 0;
       for (std::int64_t step = 0; step <= steps[phase]; ++step) {
         if (step == saves[phase]) {

@@ -155,8 +155,7 @@ class ToyModel {
 
 }  // namespace
 
-// have.R: 1 or 0 for each call of next() on rank R. Calls continue after a false; an exception ends
-// them.
+// have.R: 1 or 0 for each call of next() on rank R. A false does not end the calls.
 KIT_SCENARIO(exchange) {
   run(in, out, [&](Group& group) {
     lab17::Join join(group, join_options(in));

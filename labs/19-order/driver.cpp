@@ -473,7 +473,7 @@ KIT_SCENARIO(weaker_orders) {
   std::int64_t tried = 0;
   for (const Use& use : asked_for)
     for (const Order instead : weaker_than(use)) {
-      if (use.name == "wakes") continue;  // an access of the driver
+      if (use.name == "wakes") continue;  // the driver's variable, not the student's
       weakened = &use;
       weaker = instead;
       ++tried;

@@ -1,7 +1,7 @@
 // Unusual and correct: 128 bits for products, and no walk over dimensions to find strides. The runs
 // of row-by-row elements end at certain counts from the back ("corners"). Where the old sizes have
-// a corner with a gap, the new sizes must have a corner as well. The strides are then read off at the
-// corners.
+// a corner with a gap, the new sizes must have a corner as well. The strides are then read off at
+// the corners.
 #pragma once
 
 #include <cstddef>
