@@ -1,4 +1,4 @@
-// Lesson 07: what a handle is. The second of two processes writes into the memory of the first;
+// Lesson 07: IPC memory handles. The second of two processes writes into the memory of the first;
 // the first also tries to open its own handle.
 #include <cstdio>
 #include <cstring>
