@@ -84,8 +84,8 @@ void leave_files(kit::Folder& folder, const kit::Seat& seat) {
     folder.create(seat.job + where + std::to_string(seat.rank) + kLeft, "");
 }
 
-// Makes the call below frames of 1 KiB, so that its variables do not reuse the addresses of an
-// earlier call's variables.
+// Calls `call` below `levels` + 1 frames of 1 KiB, so that its variables do not reuse the addresses
+// of an earlier call's variables.
 template <class Call>
 [[gnu::noinline]] void deeper(int levels, const Call& call) {
   volatile char used[1024];
@@ -111,9 +111,9 @@ KIT_SCENARIO(names) {
   nodes.observe(out);
 }
 
-// Task 2 alone. Rank r ends after after[r] ms, by signal signals[r] if it is not 0, else with
-// codes[r]. Before that, this process launches another job, and claims a name as another launcher
-// would. `lost` counts the files with that name that launch removed.
+// Task 2 alone. Rank r ends after after[r] ms, by signal signals[r] if it is not 0, else with exit
+// code codes[r]. Before launch is called, this process runs another job, and claims a name as
+// another launcher would. `lost` counts the files of that name that launch removed.
 KIT_SCENARIO(launch) {
   kit::Folder folder("meeting");
   kit::StagedNodes before({"a"}, folder, [](const kit::Seat&, kit::Observation&) { return 0; });
@@ -153,9 +153,9 @@ KIT_SCENARIO(launch) {
   nodes.observe(out, true);
 }
 
-// Tasks 1 and 2 together. A job ends slowly while another launcher claims names. taken: number of
-// files that the job still had and whose names began with a claimed name; -1: the job did not
-// start.
+// Tasks 1 and 2 together. A job ends slowly while another launcher claims names. `taken` counts the
+// files that the job still had and whose names began with a claimed name; it is -1 if the job did
+// not start.
 KIT_SCENARIO(succession) {
   kit::Folder folder("meeting");
   const auto launcher = [&] {

@@ -88,7 +88,7 @@ def whole_job(lab):
             expect.that(not error, f"cards of {len(more)} more characters, and meet throws: {error}", seen)
             expect.that(seen[f"cards.{i}"] == cards, f"process {i} got cards that are not those given: they end with {more[:40]!r}",
                         seen)
-    seen = lab.run("meet", world=1, ranks=[0], late=[0], patience=0)  # nobody is missing
+    seen = lab.run("meet", world=1, ranks=[0], late=[0], patience=0)  # no rank is missing
     expect.that(not seen["error.0"], f"the only rank of a job, which need not wait, has no patience: {seen['error.0']}", seen)
     for hosts in ("a_b a a_b a", "_ a _ _", "a a_ a a_", "10 1 10 01"):  # any names
         seen = lab.run("place", hosts=hosts)

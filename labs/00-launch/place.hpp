@@ -23,7 +23,7 @@ namespace lab00 {
 struct Place {
   int rank = 0, world = 1;
   int local_rank = 0, local_world = 1;  // among the ranks of the same host
-  int node = 0, nodes = 1;              // number of its host, and number of hosts
+  int node = 0, nodes = 1;              // number of the rank's host; number of hosts
 };
 
 // Task 4. hosts[r] is the name of the host of rank r. The names and their order are arbitrary.

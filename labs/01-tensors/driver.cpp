@@ -168,7 +168,7 @@ KIT_SCENARIO(program) {
     out.put("how." + k, how);
     out.put("why." + k, why);
     out.put("cost." + k, Audit::cost());
-    Shape live;  // storages that are not freed
+    Shape live;  // storages that have not been freed
     for (std::int64_t number = 0; number < Audit::count(); ++number)
       if (!Audit::freed(number)) {
         live.push_back(number);

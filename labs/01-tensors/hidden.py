@@ -156,7 +156,7 @@ def overlap(lab):
             m, row = p("empty", size, size), p("empty", 4 * size)
             p(name, m, p("transpose", m, 0, 1))
             p(name, m, p("select", m, 0, size - 1))                     # the last row to every row
-            p(name, p("select", m, 0, 1), p("select", m, 1, 0))         # a column that crosses that row
+            p(name, p("select", m, 0, 1), p("select", m, 1, 0))         # a column to a row that it crosses
             p(name, p("select", m, 1, 0), p("select", m, 0, size - 1))
             p(name, m, m)
             p(name, p("slice", row, 0, 1, 99, 1), p("slice", row, 0, 0, -1, 1))  # shifted by one place
@@ -225,7 +225,7 @@ def no_loops(lab):
 
 
 def some_sizes(random, count):
-    """Sizes with this product, some of them 1; sometimes with a -1, sometimes wrong."""
+    """Returns sizes whose product is count, some of them 1; sometimes with a -1, sometimes wrong."""
     sizes, left = [], count
     while left > 1 and len(sizes) < 4:
         part = random.choice([n for n in range(1, left + 1) if left % n == 0])

@@ -1,4 +1,4 @@
-"""The judge's own tensors: instead of strides, a list of the position of each element's number.
+"""The judge's own tensors, which store the position of each element's number instead of strides.
 
     p = Program(lab)
     m = p("empty", 2, 3)              # positions 0 1 2 3 4 5
@@ -124,7 +124,7 @@ def resolve(t, sizes):
 
 def can_be_seen_as(positions, sizes):
     """True if some strides give these positions with these sizes. The second element of each
-    dimension determines its stride, and all elements must then fit."""
+    dimension determines its stride, and all other elements must then match."""
     if not positions:
         return True
     inner = [math.prod(sizes[d + 1:]) for d in range(len(sizes))]

@@ -19,8 +19,8 @@ Seen = model.Seen
 
 
 def observe(lab, steps, **how):
-    """Runs a program, given as a list of steps. Sent as numbers, it does not appear in messages,
-    which name one step."""
+    """Runs a program, given as a list of steps. The request has it as numbers, so that messages,
+    which name one step, do not show the whole program."""
     return lab.run("program", program=list("; ".join(steps).encode()), **how)
 
 
@@ -136,7 +136,7 @@ class Program:
 
 
 def same(got, want):
-    """Checks numbers bit by bit, but any NaN is NaN."""
+    """True if the numbers have the same bits, or if both are NaN."""
     return repr(float(got)) == repr(float(want))
 
 

@@ -2,7 +2,7 @@
 //
 //     sizes [2, 3]   row by row: strides [3, 1]     positions 0 1 2 / 3 4 5
 //     transposed: sizes [3, 2], strides [1, 3]      positions 0 3 / 1 4 / 2 5
-//     the latter, in order, with sizes [6]:         0 3 1 4 2 5 - no stride gives that order
+//     the transposed one, flattened to [6]:         0 3 1 4 2 5 - no stride gives this order
 //
 // Nothing here loops over elements: there may be 2^40 of them.
 #pragma once
@@ -64,8 +64,8 @@ inline Shape row_major(const Shape& sizes) {
 #endif
 }
 
-// Task 4. Resolves the arguments of view and reshape: sizes for `numel` elements, of which one may
-// be -1, the remaining size. Returns the sizes with that number instead of -1. Refuses sizes that
+// Task 4. Resolves the arguments of view and reshape: sizes for `numel` elements. One size may be
+// -1, for the remaining size. Returns the sizes with that number instead of -1. Refuses sizes that
 // do not fit. Refuses a -1 that no whole number can replace, and a -1 that any number can replace
 // ([0, -1] for 0 elements).
 inline Shape resolve(const Shape& sizes, std::int64_t numel) {
@@ -88,8 +88,8 @@ inline Shape resolve(const Shape& sizes, std::int64_t numel) {
 }
 
 // Task 4. Returns the strides with which the sizes `wanted` show the elements of (sizes, strides)
-// in the same order; none if there are no such strides. The number of elements is the same. The
-// stride of a size of 1 is never used. Without elements, any strides are right.
+// in the same order, or std::nullopt if no strides do. Both have the same number of elements. The
+// stride of a size of 1 is never used. If there are no elements, any strides are right.
 inline std::optional<Shape> strides_for(const Shape& sizes, const Shape& strides,
                                         const Shape& wanted) {
 #ifdef SOLUTION

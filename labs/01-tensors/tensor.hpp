@@ -36,8 +36,8 @@ class Tensor {
   [[nodiscard]] std::int64_t numel() const { return numel_of(sizes_); }
 
   // Task 1. Allocates a storage for these sizes with kit::allocate; the elements are in row-by-row
-  // order. The storage is freed with the last tensor that refers to it. The owner of a
-  // tensor may read and write its storage: this is how numbers get in, here and in chapter 13.
+  // order. The storage is freed with the last tensor that refers to it. The owner of a tensor may
+  // read and write its storage: this lab's driver and lab 13 store their numbers this way.
   static Tensor empty(const Shape& sizes);
   [[nodiscard]] kit::Storage& storage() const;
 
@@ -79,8 +79,8 @@ class Tensor {
   // shows one number at several places. A target may have no elements.
   [[nodiscard]] double sum() const;  // 0 if there are no elements
   void fill_(double value);
-  // source is expanded to these sizes. It may share numbers with the target: the result is computed
-  // from the values before the call. add_ adds to each element.
+  // source is expanded to this tensor's sizes. It may share numbers with the target: the result is
+  // computed from the values before the call. add_ adds to each element.
   void copy_(const Tensor& source);
   void add_(const Tensor& source);
 

@@ -42,7 +42,7 @@ __global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<floa
 #ifdef SOLUTION
   __shared__ float best[kMostThreads], total[kMostThreads];
   const unsigned t = threadIdx.x;
-  // Not fmaxf: if one argument is NaN, it returns the other.
+  // Not fmaxf, which returns the other argument if one is NaN.
   const auto larger = [](float a, float b) { return a > b || a != a ? a : b; };
   for (std::int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     float b = -INFINITY, s = 0;

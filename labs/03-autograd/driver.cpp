@@ -28,8 +28,8 @@ std::vector<Var> leaves_of(const kit::Request& in) {
 }
 
 // Two operations that the student's file does not have, recorded with lab03::record: mix has three
-// inputs, one of them twice, and a rule that holds numbers; outer's result is longer than its
-// inputs.
+// inputs, two of them the same variable, and a rule that holds numbers; outer's result is longer
+// than its inputs.
 Var mix(const Var& a, const Var& b) {
   if (lab03::value(a).size() != lab03::value(b).size()) throw std::invalid_argument("mix: lengths");
   const std::vector<double> factors{3, 5, 2};
@@ -90,7 +90,7 @@ void compute(const kit::Request& in, std::vector<Var>& vars) {
 // Records which leaves have a gradient, and all gradients, concatenated.
 void put_grads(kit::Observation& out, const std::string& suffix, const std::vector<Var>& vars,
                std::size_t leaves) {
-  std::vector<std::int64_t> lengths;  // -1: none
+  std::vector<std::int64_t> lengths;  // -1 for a leaf without a gradient
   std::vector<double> flat;
   for (std::size_t i = 0; i < leaves; ++i) {
     const Values* grad = lab03::grad(vars[i]);
@@ -158,7 +158,7 @@ KIT_SCENARIO(program) {
   }
   for (; running < roots.size(); ++running) {
     const std::string k = std::to_string(running);
-    if (roots[running] < 0) {  // no backward: resets all gradients to none
+    if (roots[running] < 0) {  // resets all gradients instead of a backward
       for (std::size_t i = 0; i < leaves; ++i) lab03::zero_grad(vars[i]);
     } else {
       const char* kind = "";
@@ -213,7 +213,7 @@ KIT_SCENARIO(chain) {
   out.put("fired", fired);
 }
 
-// Runs a small training loop with large values, and records the bytes allocated after each step.
+// Runs a small training loop with long vectors, and records the bytes allocated after each step.
 KIT_SCENARIO(memory) {
   const auto size = std::size_t(in.integer("size"));
   const Var w = lab03::leaf(Values(size, 1.0)), unused = lab03::leaf(Values(size, 1.0));

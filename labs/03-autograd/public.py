@@ -36,7 +36,7 @@ class Program:
         return self.op(RELU, a)
 
     def mix(self, a, b):
-        """Records 3 a + 5 b + 2 a: three inputs, one of them twice."""
+        """Records 3 a + 5 b + 2 a: three inputs, two of them the same variable."""
         return self.op(MIX, a, b)
 
     def outer(self, a, b):
@@ -139,7 +139,7 @@ def rules(lab):
         b = p.leaf([7, 11, -1, 0, 2, 3], name=f"the second input of {name}")
         weights = p.leaf([1, 10, 100, -1000, 4, 7], needs=False)
         y = p.op(kind, a, b)
-        if kind != SUM:  # a different weight for each element: a gradient of 1 everywhere hides mistakes
+        if kind != SUM:  # a different weight for each element: a gradient of 1 everywhere would hide mistakes
             y = p.sum(p.mul(y, weights))
         run(lab, p, y)
     for length in (0, 1):

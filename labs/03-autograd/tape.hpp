@@ -8,7 +8,7 @@
 //
 // A node may pass its gradient on only when it is complete: when every value that was computed from
 // it, and on which the result depends, has contributed. Likewise, a leaf's hooks run once, as soon
-// as its gradient is complete. In chapter 09 they send gradients over the network while backward()
+// as its gradient is complete. In chapter 09 hooks send gradients over the network while backward()
 // is still busy with the layers below.
 #pragma once
 
@@ -81,7 +81,7 @@ inline Var record(Values value, std::vector<Var> inputs, Rule rule) {
   auto node = std::make_shared<Node>();
   node->value = std::move(value);
   for (const Var& input : inputs) node->needs_grad |= input->needs_grad;
-  if (!node->needs_grad) return node;  // no gradient will be asked for: no history
+  if (!node->needs_grad) return node;  // no gradient is needed, so no history is kept
   node->inputs = std::move(inputs);
   node->rule = std::move(rule);
   return node;
@@ -188,13 +188,13 @@ inline int contributions(const Var& root, const Var& of) {
 // Tasks 3 to 5. Adds d root / d leaf to the grad of every leaf that needs one and on which root
 // depends; other leaves keep their grad, even if that is "none".
 //
-// Task 3: root has one element and needs a gradient, else std::invalid_argument. A graph may be a
-//         million nodes deep and may share nodes in any way.
+// Task 3: throws std::invalid_argument unless root has one element and needs a gradient. A graph
+//         may be a million nodes deep and may share nodes in any way.
 // Task 4: as soon as the last contribution of a leaf has been added, before the rule of any other
 //         node is called, the leaf's hooks run in the order of registration, once per backward().
 //         An exception from a hook propagates; a later backward() of other graphs must work.
 // Task 5: unless retain is true, the graph is used up: a second backward() through any result of it
-//         throws std::logic_error and changes nothing. With retain it may be repeated.
+//         throws std::logic_error and changes nothing. With retain, backward() may be repeated.
 inline void backward(const Var& root, bool retain = false) {
 #ifdef SOLUTION
   if (!root->needs_grad) throw std::invalid_argument("backward: no leaf of this needs a gradient");

@@ -213,8 +213,8 @@ KIT_SCENARIO(optimize) {
   out.put("trajectory", trajectory);
 }
 
-// The optimizer must refuse a state of other parameters, and a state whose length is neither a
-// fresh optimizer's nor that after a step.
+// Reports whether the optimizer refuses a state of other parameters, and which lengths it accepts
+// although neither a fresh optimizer nor one after a step has a state of that length.
 KIT_SCENARIO(strange_state) {
   std::vector<Parameter> few, many;
   few.emplace_back(3);

@@ -44,7 +44,7 @@ def large_logits(lab):
 
 
 def torch_runs(lab, kind, names):
-    """Compares twenty steps with torch 1.13's (torch.json: the runtime's own reference,
+    """Compares twenty steps with those of torch 1.13 (torch.json, from the runtime's reference data in
     tests/reference/data/optim)."""
     with open(pathlib.Path(__file__).with_name("torch.json"), encoding="ascii") as file:
         runs = json.load(file)["runs"]
@@ -76,14 +76,14 @@ def decay(lab):
            [some(lab.random, 5) for _ in range(4)], [0.5, 0.25, 0.25, 0.125])
     follow(lab, "sgd", {"lr": 0.0, "momentum": 0.9, "weight_decay": 0.5}, some(lab.random, 5), (5,),
            [some(lab.random, 5) for _ in range(3)], [0.0] * 3)
-    # A rate of 0 between others: the values stay, and what is remembered goes on. Options of 0, where others are not.
+    # Learning rates of 0 between others: the values stay, but the state changes. Options that are 0 or at their defaults.
     for kind, options in (("sgd", {"lr": 0.5}), ("sgd", {"lr": 0.5, "momentum": 0.75}),
                           ("sgd", {"lr": 0.5, "momentum": 0.5, "dampening": 0.5, "weight_decay": 0.25}),
                           ("adamw", {"lr": 0.5}), ("adamw", {"lr": 0.5, "beta1": 0.0}), ("adamw", {"lr": 0.5, "beta2": 0.0}),
                           ("adamw", {"lr": 0.5, "eps": 0.0, "weight_decay": 0.5})):
         for lrs in ([0.5, 0.0, 0.0, 0.25, 0.0, 0.5], [0.0, 0.5, 0.5, 0.0, 0.5, 0.5]):
             follow(lab, kind, options, some(lab.random, 5), (2, 3), [some(lab.random, 5) for _ in lrs], lrs)
-    # Infinite gradients and those of -0: the state that goes on bit for bit has them, too.
+    # Infinite gradients, and gradients of -0: a state must preserve both bit for bit.
     grads = [[-0.0, 1.0, -0.0, math.inf, -1.0], [-0.0, -0.0, 1.0, 1.0, -math.inf], [-0.0, -0.0, -0.0, -1.0, 2.0]]
     for kind, options in (("sgd", {"lr": 0.5, "momentum": 0.5}), ("adamw", {"lr": 0.5, "weight_decay": 0.0})):
         values, lrs = [-0.0, -0.0, 0.0, 1.0, 2.0], [0.5] * 3

@@ -100,7 +100,7 @@ class Linear {
 
  private:
   [[maybe_unused]] std::size_t in_, out_;
-  Matrix x_;  // of the last forward()
+  Matrix x_;  // the input of the last forward()
 };
 
 // Task 2. y = x where x > 0, else 0, but NaN stays NaN. The slope at 0 is 0.

@@ -9,7 +9,7 @@
 //              v = beta2 v + (1 - beta2) g g                      at step t = 1, 2, 3, ...
 //              p = p - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
 //
-// The learning rate may change between steps, by set_lr(). Each parameter has its own state. A step
+// set_lr() may change the learning rate between steps. Each parameter has its own state. A step
 // does not change frozen parameters (layers.hpp), not even by weight decay; the set of frozen
 // parameters never changes.
 //

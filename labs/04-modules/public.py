@@ -310,7 +310,7 @@ def sgd(lab):
                     {"lr": 0.1, "momentum": 0.9, "dampening": 0.75}):
         values, grads = some(lab.random, 7), [some(lab.random, 7) for _ in range(6)]
         if options.get("momentum") == 0.9 and "dampening" in options:
-            grads[0] = [0.0] * 7  # counts as the first step, too: the next step must not initialize the buffer
+            grads[0] = [0.0] * 7  # still the first step: the next step must not initialize the buffer
         follow(lab, "sgd", options, values, (4, 0, 3), grads, [options["lr"]] * 3 + [options["lr"] / 10] * 3)
 
 

@@ -148,7 +148,7 @@ struct Sample {
 // compared with 10 ms, but much compared with 5 us. At least two lengths differ; no time is 0.
 inline Machine fit(std::span<const Sample> samples) {
 #ifdef SOLUTION
-  // With x = 1 / seconds and y = bytes / seconds, the two normal equations of alpha x + beta y = 1.
+  // Solves the normal equations of alpha x + beta y = 1, x = 1 / seconds and y = bytes / seconds.
   double xx = 0, xy = 0, yy = 0, x1 = 0, y1 = 0;
   for (const Sample& sample : samples) {
     const double x = 1 / sample.seconds, y = sample.bytes / sample.seconds;

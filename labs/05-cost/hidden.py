@@ -53,7 +53,7 @@ def worlds(lab):
     dominates once."""
     small = [(world, count) for world in (*WORLDS, 6, 64, 1000) for count in counts_for(world)]
     large = [(world, count) for world in (1, 2, 3, 7, 1000) for count in (2 ** 24 + 1, 2 ** 31 + 1, 2 ** 40 + 3)]
-    many = [(2 ** 16, 5), (2 ** 16 + 1, 2 ** 33 + 1)]  # playing every step of a ring would take their square
+    many = [(2 ** 16, 5), (2 ** 16 + 1, 2 ** 33 + 1)]  # not for a ring: playing its steps takes world^2 operations
     for name, at in (("flat", 0), ("tree", 1), ("ring", 2)):
         for element, change in ((2, {}), (4, {"alpha": 0.0}), (8, {"beta": 0.0}), (1, {"gamma": 3e-9, "alpha": 0.0})):
             m, cases = {**machine(lab), **change}, small + large + (many if name != "ring" else [])

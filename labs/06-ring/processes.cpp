@@ -13,10 +13,10 @@
 
 namespace {
 
-// Makes a mailbox look as if nearly 2^32 pieces had passed. Passes two rounds of equal pieces, and
-// advances every word that grew in the second round by rounds_skipped times its growth. This works
-// for any layout of the mailbox, because its counts are the words that grow. A round is a multiple
-// of every number of slots up to 6.
+// grow_old() makes a mailbox look as if nearly 2^32 pieces had passed. It passes two rounds of
+// equal pieces, and advances every word that grew in the second round by rounds_skipped times its
+// growth. This works for any layout of the mailbox, because its counts are the words that grow. A
+// round is a multiple of every number of slots up to 6.
 constexpr std::uint64_t round_pieces = 240;
 constexpr std::uint64_t rounds_skipped = (std::uint64_t{1} << 32) / round_pieces - 2;
 
@@ -126,8 +126,8 @@ KIT_SCENARIO(processes) {
       out);
 }
 
-// Three ranks that wait for each other: rank 0 sends 5,000 bytes to rank 2 or expects as many from
-// it, rank 1 expects some from rank 0, and rank 2 from rank 1.
+// Three ranks wait for each other: rank 0 sends 5,000 bytes to rank 2, or receives them from rank
+// 2; rank 1 receives from rank 0, and rank 2 from rank 1.
 KIT_SCENARIO(stuck) {
   kit::Processes processes(options_of(in));
   const bool sends = in.integer("sends") != 0;

@@ -26,7 +26,7 @@ namespace hostile {
 constexpr int kMostRanks = 8;
 
 struct Rank {
-  std::atomic<const void*> polls = nullptr;  // the flag that it polls
+  std::atomic<const void*> polls = nullptr;  // the flag that the rank polls
   std::atomic<std::uint64_t> seen[16] = {};  // the last value seen, per flag
   std::atomic<std::uint64_t>& sees(const void* flag) {
     return seen[reinterpret_cast<std::uintptr_t>(flag) / 128 % 16];

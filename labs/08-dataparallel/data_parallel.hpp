@@ -141,9 +141,9 @@ class DataParallel {
   }
 
   // Task 6. Returns the gradient of each parameter, on the root, given the gradient of the loss
-  // with respect to the last forward's output. It must be the gradient of one device with the whole
-  // batch, so the replicas' gradients are added, the lowest replica first. Frees the replicas'
-  // memory. Never hold all replicas' gradients on the root simultaneously.
+  // with respect to the last forward's output. It must equal the gradient that one device computes
+  // for the whole batch, so add the replicas' gradients, the lowest replica first. Frees the
+  // replicas' memory. Never hold all replicas' gradients on the root simultaneously.
   std::vector<kit::Buffer> backward(const kit::Buffer& output_gradient) {
 #ifdef SOLUTION
     const std::vector<kit::Buffer> gradients = scatter(devices_, output_gradient, parts_);

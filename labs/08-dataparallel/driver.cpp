@@ -63,8 +63,8 @@ class Linear : public kit::DeviceModel {
     return out;
   }
 
-  // From now on, this many replicas must be in the model simultaneously. With `fail`, the listed
-  // replicas throw.
+  // From now on, this many replicas must be in the model simultaneously. With `fail`, the replicas
+  // of "failing" throw.
   void expect(int replicas, bool fail) {
     expected_ = replicas;
     inside_ = 0;
@@ -235,8 +235,8 @@ KIT_SCENARIO(by_turns) {
   out.put("alone", first.model.alone || second.model.alone);
 }
 
-// Steps of forward, backward and an update. fail: in the first step the listed replicas throw, in
-// forward (f) or in backward (b).
+// Runs steps of forward, backward and an update. fail: in the first step the replicas of "failing"
+// throw, in forward (f) or in backward (b).
 KIT_SCENARIO(train) {
   const auto rows = std::size_t(in.integer("rows")), inputs = std::size_t(in.integer("inputs")),
              outputs = std::size_t(in.integer("outputs"));

@@ -17,7 +17,7 @@ def steps(lab):
     """The optimizer writes to the root's parameters: every forward begins with new copies."""
     for devices, rows in ((2, 4), (3, 7), (4, 3)):
         train(lab, devices, rows, inputs=1, outputs=1, steps=2)
-    rows = [-0.0, math.inf, math.nan, -math.inf, 1e-45, 0.0, -1e-45]  # numbers travel bit by bit
+    rows = [-0.0, math.inf, math.nan, -math.inf, 1e-45, 0.0, -1e-45]  # numbers are copied bit by bit
     seen = lab.run("pieces", devices=3, rows=7, width=1, parts=[0, 3, 3, 3, 6, 1], x=floats(rows))
     expect.same_bits("the result of gather", seen["whole"], floats(rows), seen)
     for at in range(4):
@@ -83,7 +83,7 @@ def memory(lab):
         seen = train(lab, devices, rows, inputs, outputs)
         data = 4 * rows * (2 * inputs + 4 * outputs)
         expect.at_most("the root holds at most", seen["most"][0], 3 * size + data, "bytes", seen)
-        # The numbers of all buffers are on the heap, too. Gradients in a std::vector are on no device, but in the root's host.
+        # All buffers are on the heap. The rest of the heap is on no device: for example, gradients in a std::vector.
         expect.at_most("memory outside of all devices", seen["heap"] - sum(seen["most"]), 2 * size, "bytes", seen)
         for device in range(1, devices):
             expect.at_most(f"device {device} holds at most", seen["most"][device], 2 * size + data, "bytes", seen)

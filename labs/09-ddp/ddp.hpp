@@ -145,7 +145,7 @@ class DistributedDataParallel {
   // backward contributes its old .grad, or zeros if .grad is empty, so that no rank waits for the
   // parameter. When this returns, .grad is the average over the ranks, with the same bits on all. A
   // parameter whose .grad was empty on every rank keeps it empty. One more all-reduce is allowed
-  // for this.
+  // for the flags.
   void backward_is_over() {
 #ifdef SOLUTION
     if (!synchronising_) return;

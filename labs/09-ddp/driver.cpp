@@ -3,13 +3,13 @@
 // The judge describes the model (sizes, frozen, tied), the arrival of its gradients on each rank,
 // and a script with one letter per action:
 //
-//   z  gradients to none
+//   z  delete all gradients
 //   s  backward, synchronising
 //   n  backward under no_sync
 //   m  no_sync, with a nested no_sync and then a backward inside
 //   u  like m, but the inner body throws
-//   t  like n, but the body throws; then gradients to none
-//   i  like t, but what it throws is an int
+//   t  like n, but the body throws; then delete all gradients
+//   i  like t, but the body throws an int
 //   o  momentum step
 //   c  count collectives and time from here on
 #include LAB09_DDP

@@ -103,7 +103,7 @@ def no_sync(lab):
         expect_buckets(train(lab, model, "ctszs", limit), model, limit, 2)
         expect_buckets(train(lab, model, "cszts", limit), model, limit, 2)
         expect_buckets(train(lab, model, "cus", limit), model, limit)
-        expect_buckets(train(lab, model, "ciszs", limit), model, limit, 2)  # what is thrown need not be a std::exception
+        expect_buckets(train(lab, model, "ciszs", limit), model, limit, 2)  # the body throws an int
         expect_buckets(train(lab, model, "cszis", limit), model, limit, 2)
 
 

@@ -39,8 +39,8 @@ class Model:
         return out
 
     def expected(self, script, base):
-        """Values and gradients after a script, computed in one process in Python. None: no
-        gradient."""
+        """Returns the values and gradients after a script, computed by one process in Python. A missing
+        gradient is None."""
         values = [[float(made_up(77, 0, p, i, base)) for i in range(n)] for p, n in enumerate(self.sizes)]
         speed = [[0.0] * n for n in self.sizes]
         local = [[None] * len(self.sizes) for _ in range(self.world)]

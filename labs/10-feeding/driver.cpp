@@ -83,7 +83,7 @@ class Shelf {
     for (std::int64_t seen = most_ahead; seen < ahead;)
       if (most_ahead.compare_exchange_weak(seen, ahead)) break;
     if (number == late_) wait_for([&] { return ended >= late_for_; });
-    if (number == awaited_) {  // next() waits for this batch: time to fetch, and to fetch too much
+    if (number == awaited_) {  // while next() waits for this batch, workers may fetch too far ahead
       wait_for([&] { return asked > number; });
       std::this_thread::sleep_for(milliseconds(30));
       begun_while_awaited = std::int64_t(begun);
@@ -167,8 +167,8 @@ KIT_SCENARIO(shares) {
     lab10::DistributedSampler sampler(in.integer("samples"), options_of(in, int(rank)));
     std::vector<std::int64_t> sizes;
     for (std::size_t i = 0; i < epochs.size(); ++i) {
-      // Epoch -1: set_epoch is not called. Nothing used: set_epoch gets the epoch alone, as in
-      // the usual loop.
+      // For epoch -1, set_epoch is not called. If nothing is used, set_epoch gets only the epoch,
+      // as in the usual loop.
       if (epochs[i] >= 0 && used[i] == 0)
         sampler.set_epoch(epochs[i]);
       else if (epochs[i] >= 0)
@@ -208,7 +208,7 @@ KIT_SCENARIO(load) {
         in.integers("order"), options,
         [](std::span<const std::int64_t> wanted) { return shelf.fetch(wanted); });
     for (std::int64_t take = 0; takes < 0 || take < takes; ++take) {
-      if (take == rest_after) {  // the training step: time to fetch ahead, and to fetch too much
+      if (take == rest_after) {  // the training step, in which workers may fetch too far ahead
         shelf.wait_for([&] { return shelf.begun >= rest; });
         std::this_thread::sleep_for(milliseconds(20));
         out.put("begun_at_rest", std::int64_t(shelf.begun));

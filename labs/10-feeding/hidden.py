@@ -35,8 +35,8 @@ def pytorch_share(samples, world, rank, shuffle, seed, epoch, drop_last, used=0)
 
 
 def vectors_of_pytorch():
-    """Rows that PyTorch wrote (tests/reference). Raises AuthorError if the two functions above
-    differ from them."""
+    """Returns samplers' indices that PyTorch computed (tests/reference). Raises AuthorError if the two
+    functions above compute others."""
     folder = ROOT / "tests" / "reference" / "data"
     if not (folder / "sampler.json").exists():
         return []
@@ -90,7 +90,7 @@ def padding(lab):
             for drop_last in (0, 1):
                 compare(lab, samples, world, 0, 0, drop_last, [0])
         compare(lab, 3 * world + 1, world, 1, 11, 0, [0, 4])
-    compare(lab, (1 << 24) + 1, 1 << 22, 0, 0, 0, [-1], ranks=[5])  # 2^24 + 1 is not a float
+    compare(lab, (1 << 24) + 1, 1 << 22, 0, 0, 0, [-1], ranks=[5])  # 2^24 + 1 is not exact in float
 
 
 @lab_test

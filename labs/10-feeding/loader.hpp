@@ -35,7 +35,7 @@ struct LoaderOptions {
 template <class Batch>
 class Loader {
  public:
-  // Several workers call this simultaneously. If it throws for a batch, the next() that would have
+  // Several workers call fetch simultaneously. If it throws for a batch, the next() that would have
   // returned this batch throws the exception; the next() after it returns the following batch.
   using Fetch = std::function<Batch(std::span<const std::int64_t>)>;
 
@@ -128,7 +128,7 @@ class Loader {
   Fetch fetch_;
   std::size_t batches_ = 0;
 
-  std::mutex mutex_;  // guards all members below
+  std::mutex mutex_;  // guards begun_, stop_, slots_, and given_, which only next() changes
   std::condition_variable room_, filled_;
   std::size_t begun_ = 0, given_ = 0;
   bool stop_ = false;

@@ -112,7 +112,7 @@ class DistributedSampler {
 // two seeds, epochs or samples. (The sum of the three does not suffice: 1 + 0 is 0 + 1.)
 inline std::uint64_t sample_seed(std::uint64_t seed, std::int64_t epoch, std::int64_t sample) {
 #ifdef SOLUTION
-  // mix is SplitMix64's finisher, a bijection whose output looks random.
+  // mix is SplitMix64's finalizer, a bijection whose output looks random.
   const auto mix = [](std::uint64_t x) {
     x += 0x9E3779B97F4A7C15U;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;

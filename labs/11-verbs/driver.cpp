@@ -107,7 +107,7 @@ KIT_SCENARIO(talk) {
   std::vector<std::int64_t> values[2];
   std::int64_t wrong[2] = {}, missing_after_flush = 0, beyond = 0, early = 0;
   pair.run([&](int rank, Endpoint& end) {
-    if (rank == 0 && !both && end.poll().has_value()) ++early;  // no rank puts anything there
+    if (rank == 0 && !both && end.poll().has_value()) ++early;  // no rank puts to rank 0
     if (rank == 1 && in.integer("pause", 0) > 0) kit::verbs::stand_still(int(in.integer("pause")));
     if (rank == 0 || both) {
       for (std::size_t m = 0; m < pair.puts; ++m)

@@ -161,7 +161,7 @@ class Endpoint {
   }
 
   // Task 3. Writes bytes of the outbox (from offset `from`) into the peer's inbox (at offset `to`)
-  // and announces them by `value`, in network byte order on the wire. Blocks while the send queue
+  // and announces them by `value`, sent in network byte order. Blocks while the send queue
   // is full. The outbox must not change until flush(). At most every (sends / 2)-th request may ask
   // for a completion. Bytes outside the outbox or the peer's inbox are an error, too, here or in
   // flush(). Throws std::runtime_error with the status's text if this or an earlier request has

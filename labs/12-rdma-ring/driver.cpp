@@ -63,7 +63,7 @@ struct Half {
   }
 };
 
-// A ring of connections: right[r] and left[r + 1] are two halves of one connection.
+// A ring of connections: right[r] and left[r + 1] are the two halves of one connection.
 struct Net {
   explicit Net(const kit::Request& in) : Net(in, in.integer("slot_bytes")) {}
   Net(const kit::Request& in, std::int64_t slot_bytes)
@@ -116,7 +116,7 @@ KIT_SCENARIO(messages) {
   const auto pause = int(in.integer("pause", 0));
   std::vector<std::int64_t> got;
   std::int64_t wrong = 0, most = 0, refused = 0, wrong_echo = 0;
-  // The receiver returns each message on the same channel.
+  // With echo, the receiver returns each message on the same channel.
   const bool echo = in.integer("echo", 0) != 0;
   kit::verbs::run(2, std::uint64_t(in.integer("seed")), [&](int rank) {
     net.connect(rank);

@@ -14,8 +14,8 @@ def whole(lab, world, count, **how):
 
 
 def at_once(lab, slots, deeds, late=0, old=0):
-    """Uses two channels whose messages and credits arrive immediately. deeds: 0, 1: end 0, 1 sends;
-    2, 3: it receives."""
+    """Uses two channels whose messages and credits arrive immediately. deeds: 0 or 1: end 0 or 1
+    sends; 2 or 3: end 0 or 1 receives."""
     lengths = [lab.random.randrange(9) for _ in deeds]
     seen = lab.run("at_once", slots=slots, slot_bytes=8, deeds=deeds, lengths=lengths, late=late, old=old)
     waiting, sent = ([], []), [0, 0]

@@ -103,7 +103,7 @@ class Channel {
 // Task 3. Sets work to the sum of all ranks' work, on every rank: the ring of lab 06 over two
 // channels, to the right neighbour and from the left one, with the same slots on all ranks. T is
 // trivially copyable and has +=. A slot holds at least one element; chunks may be longer than a
-// slot, and a slot need not be a multiple of T.
+// slot, and slot_bytes() need not be a multiple of sizeof(T).
 // When neither a send nor a receive makes progress, call idle(), which throws if a rank has died;
 // do not catch the exception.
 template <class T, class Channel>

@@ -22,7 +22,7 @@ KIT_SCENARIO(product) {
     }
     if (columns || strided) {
       lab01::Tensor wide = lab01::Tensor::empty({strided ? 2 * m : m, n + 2});
-      wide.fill_(1e30);  // a read outside the view shows in the result
+      wide.fill_(1e30);  // a read outside the view changes the result
       lab01::Tensor part = wide.slice(1, 1, n + 1).slice(0, 0, 2 * m, strided ? 2 : 1);
       part.copy_(t);
       t = part;

@@ -225,7 +225,7 @@ void train_first(const kit::Request& in, kit::Vault& vault) {
   train_all(first, processes_of(first), vault, ignored);
 }
 
-// The same link with renumbered ranks: rank r is rank (r - by) modulo the world here.
+// The same link with renumbered ranks: rank r of the link has the number (r - by) modulo the world.
 class Turned {
  public:
   Turned(Link& link, int by) : link_(link), by_(by) {}

@@ -16,7 +16,7 @@ def bits_of(values):
     return array.array("I", values.tobytes())
 
 
-# ---- the order of an epoch: torch.randperm(n) after manual_seed(seed), as lab 10 has it ----
+# ---- the order of an epoch: torch.randperm(n) after manual_seed(seed), as in lab 10 ----
 @functools.cache
 def order_of(samples, seed):
     state = [seed & 0xFFFFFFFF]
@@ -149,7 +149,7 @@ def operations(lab):
             expect.equal(f"the gradient of {name}", list(seen[f"grad.{i}"]), want, seen)
     for rows, classes, scale in ((1, 2, 1), (3, 4, 2), (2, 1, 1), (4, 5, 900)):
         z = [lab.random.gauss(0, scale) for _ in range(rows * classes)]
-        if scale == 900:  # a row's maximum is useless for another row
+        if scale == 900:  # no row may use another row's maximum
             z = [v + (0, 3000, -3000, 0)[i // classes] for i, v in enumerate(z)]
         dy = [lab.random.gauss(0, 1) for _ in range(rows * classes)]
         seen = lab.run("operation", rows=rows, x=z, dy=dy)
@@ -161,7 +161,7 @@ def operations(lab):
             grad += [g - math.exp(v - log_sum) * sum(d) for v, g in zip(row, d)]
         close("log_softmax", seen["y"], want, seen, 1e-9)
         close("the gradient of log_softmax", seen["grad.0"], grad, seen, 1e-9)
-    seen = lab.run("operation", rows=2, x=[1e17, 1e17, -1e300, -1e300], dy=[1.0] * 4)  # log 2 is rounded away here
+    seen = lab.run("operation", rows=2, x=[1e17, 1e17, -1e300, -1e300], dy=[1.0] * 4)  # 1e17 + log(2) rounds to 1e17
     close("log_softmax of two equal numbers", seen["y"], [-math.log(2)] * 4, seen, 1e-9)
     z = [lab.random.gauss(0, 2) for _ in range(12)]
     seen = lab.run("operation", rows=3, x=z, dy=z, then_rows=2)  # the second call has rows of a different length

@@ -65,8 +65,8 @@ def scaler_rules(lab):
     do.unscale([3e38, 3e38], [3e38])  # each is finite, though their sum overflows a float
     do.update()
     do.check(lab)
-    # A scale grows to the largest one, which stays while the count restarts. Then a small scale falls to the
-    # smallest float, and below.
+    # The scale grows to the largest power of two, and stays there while the count restarts. Then a small scale falls
+    # through the subnormal floats to 0.
     do = Deeds()
     do.load((2.0 ** 126, 2, 0.5, 2, 1))
     for _ in range(7):
@@ -186,7 +186,7 @@ def broken_batch(lab):
             offset = with_overflow(world, 2, 6, [])
             training = Training("f16", world, [1.0, 2.0], offset, accumulate=3, momentum=0.5, state=(32.0, 2.0, 0.5, 2.0, 1.0))
             train(lab, training, [group, [3, 4, 5], [0, 1, 2, *group], [3, 4, 5, 0]])
-    # An overflow in a step that threw must not skip the next step.
+    # An overflow in a step that threw must not cause the next step to be skipped.
     training = Training("f16", 2, [1.0, 2.0], with_overflow(2, 2, 6, [(0, 0, 1)]), accumulate=2, state=(8.0, 2.0, 0.5, 2.0, 0.0))
     train(lab, training, [[0, public.BROKEN], [1, 2], [1, 0], [3, 4]])
 

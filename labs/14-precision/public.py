@@ -35,8 +35,8 @@ def values_of(form):
 
 
 def encode(form, x):
-    """Returns the code of the nearest number, without the tricks of the task: by exact fractions,
-    and round() ties to even."""
+    """Returns the code of the nearest number by another method than the task's: exact arithmetic in
+    double, and Python's round(), which rounds ties to even."""
     sign = 0x8000 if math.copysign(1, x) < 0 else 0
     if math.isnan(x):
         return sign | QUIET[form]
@@ -276,7 +276,7 @@ class Training:
         return [f32(g / self.world) for g in total]
 
     def expected(self, epochs):
-        """Steps made, masters and state of each epoch; calls of backward as (epoch, step, batch, factor, codes)."""
+        """Returns steps made, masters and state of each epoch; calls of backward as (epoch, step, batch, factor, codes)."""
         scaler, masters, velocity = Scaler(self.first), list(self.initial), [0.0] * self.size
         outcomes, calls, self.reductions = [], [], 0
         for epoch, batches in enumerate(epochs):

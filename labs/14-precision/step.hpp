@@ -37,7 +37,7 @@ class Replica {
   Replica(Model& model, kit::Group& group)
       : model_(model), group_(group), grad_(model.size(), 0.0F) {}
 
-  // In f32, one per weight.
+  // Returns the gradients in f32, one per weight.
   [[nodiscard]] std::span<float> grad() { return grad_; }
   void zero_grad() { std::fill(grad_.begin(), grad_.end(), 0.0F); }
 

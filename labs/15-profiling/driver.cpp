@@ -145,7 +145,7 @@ KIT_SCENARIO(lateness) {
 }
 
 // Analyses a step of several ranks, each of which stamps its events with its own clock. Each rank
-// has two rounds of pings (rank 0 has none), events, and its arrival times at the collectives.
+// except rank 0 has two rounds of pings; all have events, and arrival times at the collectives.
 KIT_SCENARIO(trace) {
   const auto ranks = std::size_t(in.integer("ranks"));
   Cases<lab15::Ping> pings(in, "pings", 4, ping_of);

@@ -13,8 +13,8 @@ SHIFTS = (0, -40, -(1 << 55), 1 << 33, 1 << 60, -(1 << 60) + (1 << 42))
 
 
 def total(points, holds):
-    """Returns the time between the first and the last point during which holds(moment) is true. It
-    changes only at points."""
+    """Returns the time between the first and the last point during which holds(moment) is true. Its
+    value changes only at points."""
     points = sorted(set(points))
     return sum(b - a for a, b in zip(points, points[1:]) if holds(a))
 
@@ -125,7 +125,7 @@ def swept(events):
 
 
 def mixed(some):
-    """Returns the same in a different order; cheaper than shuffle()."""
+    """Returns the elements in a different order; cheaper than shuffle()."""
     return [some[i * 7919 % len(some)] for i in range(len(some))]
 
 

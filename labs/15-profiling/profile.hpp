@@ -171,7 +171,7 @@ struct Ping {
 
 struct ClockOffset {
   Time offset = 0;       // the rank's clock - rank 0's
-  Time uncertainty = 0;  // the true offset differs by at most this
+  Time uncertainty = 0;  // largest possible error of `offset`
   Time at = 0;           // time of the estimate, on the rank's clock
 };
 
@@ -223,9 +223,9 @@ struct Lateness {               // per rank
 };
 
 // Task 5. arrivals[c * ranks + r] is the time at which rank r arrived at collective c, all on one
-// clock. Each rank that has arrived waits until the last one has. All of that waiting is charged to
-// the last rank: the lowest of several that arrive last together. Throws std::invalid_argument if
-// ranks is below 1 or does not divide the number of arrivals.
+// clock. Each rank that has arrived waits until the last rank arrives. All of that waiting is
+// charged to the last rank: the lowest of several that arrive last together. Throws
+// std::invalid_argument if ranks is below 1 or does not divide the number of arrivals.
 inline std::vector<Lateness> lateness(std::span<const Time> arrivals, int ranks) {
 #ifdef SOLUTION
   if (ranks < 1 || arrivals.size() % std::size_t(ranks) != 0)

@@ -38,9 +38,9 @@ inline Time all_reduce_time(const Network& network, std::int64_t bytes) {
 
 // Task 6. Returns the end of the last all-reduce; 0 without gradients. Gradients are appended to
 // the open bucket in the given order. A bucket is closed as soon as it has `cap` bytes or more; the
-// end closes the last one. (So a large gradient is never split, and stays in the bucket that it
-// overfills.) A bucket can be sent when all its gradients are ready and the previous bucket is
-// finished. Throws std::invalid_argument if cap is below 1.
+// end of the list closes the last one. (So a large gradient is never split, and stays in the bucket
+// that it overfills.) A bucket can be sent when all its gradients are ready and the previous bucket
+// is finished. Throws std::invalid_argument if cap is below 1.
 inline Time last_end(std::span<const Gradient> gradients, const Network& network,
                      std::int64_t cap) {
 #ifdef SOLUTION

@@ -26,8 +26,8 @@ namespace lab16 {
 
 using Bytes = std::vector<std::byte>;
 
-// 64-bit FNV-1a. Inputs that differ in one byte always have different digests, other inputs almost
-// always.
+// 64-bit FNV-1a. Inputs that differ in only one byte always have different digests, other inputs
+// almost always.
 inline std::uint64_t digest(std::span<const std::byte> bytes) {
   std::uint64_t hash = 14695981039346656037U;
   for (const std::byte b : bytes) hash = (hash ^ static_cast<std::uint64_t>(b)) * 1099511628211U;

@@ -18,7 +18,7 @@ namespace {
 
 using namespace lab16;
 
-// Invents the content of a step's checkpoint; another `version` gives another content.
+// Returns invented content for a step's checkpoint, different for each `version`.
 Snapshot made_up(std::int64_t step, std::int64_t version = 0) {
   Snapshot out;
   out.step = step;
@@ -217,7 +217,7 @@ KIT_SCENARIO(power_cuts) {
 
 // Saves to a disk that is damaged and filled in between: a script of letters, each with a number,
 // usually a step.
-//   s save           f save on a full disk                l a new program loads   o the same one
+//   s save           f save on a full disk           l a new program loads   o the old one loads
 //   d change a byte of its file      t truncate its file  e empty its file
 //   u leave its unfinished file      k start a new program that keeps this many
 KIT_SCENARIO(history) {
@@ -295,7 +295,7 @@ KIT_SCENARIO(history) {
 // Phases of a training run. Each phase is a new program with its own number of ranks. It resumes,
 // trains, saves after `saves` of its steps (-1: never), and is killed after `steps`. fresh: the
 // phase starts with an empty disk. begins: epoch, used and step at which the first phase begins,
-// with these numbers as parameters.
+// with "numbers", if given, as parameters.
 KIT_SCENARIO(train) {
   const auto worlds = in.integers("worlds"), steps = in.integers("steps"),
              saves = in.integers("saves");
@@ -325,7 +325,7 @@ KIT_SCENARIO(train) {
         } catch (const std::runtime_error& e) {
           error = std::string("resume: ") + e.what();
         }
-      if (phase == 0 && in.has("begins")) {  // as if it had trained for long
+      if (phase == 0 && in.has("begins")) {  // the state of a long training
         const std::vector<std::int64_t> begins = in.integers("begins");
         training.begin_epoch(begins[0]);
         training.used = begins[1];
@@ -338,7 +338,7 @@ KIT_SCENARIO(train) {
       out.put("resumed" + of, resumed);
       out.put("untouched" + of, hash_of(training) == fresh && training.carried == carried);
       out.put("first" + of, training.step);
-      std::size_t saved = 0;  // numbers of ids and noises at the save
+      std::size_t saved = 0;  // numbers of ids (saved) and noises (heard) at the save
       std::size_t heard = 0;
       for (std::int64_t step = 0; step <= steps[phase]; ++step) {
         if (step == saves[phase]) {

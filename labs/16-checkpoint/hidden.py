@@ -109,7 +109,7 @@ def bit_for_bit(lab):
     for world, samples in [(1, 10), (2, 7), (3, 3), (4, 10), (5, 2), (5, 11)]:
         for stop_at in lab.random.sample(range(9), 3):
             public.same_as_undisturbed(lab, world, stop_at, 10, samples)
-    far = [2 ** 24 + 1, 2 ** 31 + 1, 2 ** 32 + 1, 2 ** 40 + 3, 2 ** 53 + 1]  # what is not a float, int, double
+    far = [2 ** 24 + 1, 2 ** 31 + 1, 2 ** 32 + 1, 2 ** 40 + 3, 2 ** 53 + 1]  # not exact in float, int, unsigned, double
     nan, inf = float("nan"), float("inf")
     numbers = floats([-0.0, nan, inf, -inf, 1e-45, 3.4e38])
     for begins in [*([n, 0, 0] for n in far), *([0, n, 0] for n in far), *([0, 0, n] for n in far), [5, 2 ** 24 + 1, 7]]:

@@ -34,7 +34,7 @@ def packed(lab, step, tensors, texts, damage=0):
 
 
 def cuts(lab, steps, keep, afters, depth=0):
-    """Every row of the scenario power_cuts loads the step whose save() returned or the one being saved, intact.
+    """Checks that every row of power_cuts loads the step whose save() returned, or the step being saved, intact.
 
     If the steps do not ascend, the newest by number is loaded, whichever was saved last.
     """

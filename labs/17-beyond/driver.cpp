@@ -155,7 +155,7 @@ class ToyModel {
 
 }  // namespace
 
-// have.R: 1 or 0 for each call of next() on rank R. Only an exception ends the calls, not a false.
+// have.R: 1 or 0 for each call of next() on rank R. A false does not end the calls.
 KIT_SCENARIO(exchange) {
   run(in, out, [&](Group& group) {
     lab17::Join join(group, join_options(in));

@@ -11,7 +11,7 @@ Adam, Buckets, Joined, Sharded, f32 = public.Adam, public.Buckets, public.Joined
 
 
 def awkward(rng):
-    """Numbers that reveal the order of a sum, exceed 2^24, 2^31 or 2^40, or are midway between two bf16."""
+    """Returns a number that reveals the order of a sum, exceeds 2^24, 2^31 or 2^40, or is midway between two bf16."""
     return rng.choice([1e8, -1e8, 1.0, -1.0, 0.1, 2.0 ** 24 + 2, 2.0 ** 31, -2.0 ** 40, 257.0, 259.0, 1.00390625, 1e-30,
                        rng.uniform(-10, 10), 3e38, -3e38, 16777217.0])
 
@@ -169,7 +169,7 @@ def optimizer_worlds(lab):
         public.trains(lab, 3, [5, 2], steps=4, **options)
     for sizes, frozen in (([], []), ([0], [0]), ([3, 2], [1, 1]), ([0, 1, 0], [0, 0, 1])):
         public.trains(lab, 3, sizes, frozen, steps=2, limit=1.0)
-    # A rate of 0: the values stay, and m and v do not. Other options of 0, and gradients of 0 between others.
+    # A learning rate of 0: the values stay, but m and v change. Other options that are 0; gradients of 0 between others.
     for options in ({"lr": 0.0}, {"lr": 0.0, "weight_decay": 0.5}, {"lr": 0.5, "eps": 0.0}, {"lr": 0.5, "beta2": 0.0}):
         run = Sharded(2, Adam([3, 2], [0, 0], [1.0, -2.0, 3.0, -4.0, 5.0], **options))
         for row in ([1.0, 2.0, -3.0, 4.0, 5.0], [2.0, -1.0, 1.0, 3.0, 1.0], [1.0, 2.0, 3.0, 1.0, 2.0]):
@@ -250,7 +250,7 @@ def two_optimizers(lab):
         run.load(-1, *good)
         run.load(3, good[0][:4], good[1])
         run.load(3, good[0], [*good[1], 1.0])
-        run.load(3, good[0][:4], [*good[1], 1.0])  # the total length of m and v is right, but neither length
+        run.load(3, good[0][:4], [*good[1], 1.0])  # the total length of m and v is right, but neither of the two is
         run.load(3, [], [])
         run.save()                                  # unchanged
         run.load(2 ** 40, *good)

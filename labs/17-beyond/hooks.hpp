@@ -52,7 +52,7 @@ inline std::uint16_t bf16_of(float value) {
 }
 inline float float_of(std::uint16_t bf16) { return std::bit_cast<float>(bf16 * 0x10000U); }
 
-// Task 2. Averages with bf16 on the wire. Each rank rounds its gradients to bf16 and sends each
+// Task 2. Averages, and sends bf16 only. Each rank rounds its gradients to bf16 and sends each
 // rank a part as 16-bit numbers; you choose the parts, but none may be larger than n / world,
 // rounded up. A rank converts the numbers of its part back to float, divides each by the number of
 // ranks, and adds them, in float, in rank order. It rounds the averages to bf16 and sends them to
@@ -84,7 +84,7 @@ inline void bf16_hook(Group& group, const Bucket& bucket) {
 // Task 3. Returns the places of the k values of largest magnitude, ascending; all places if there
 // are k or fewer. A NaN counts as larger than every number, even infinity, so that all ranks see a
 // broken gradient. Of equal magnitudes (any two NaNs are equal) the lower place is taken first.
-// Takes about the time of a sort: half a million of a million places in less than a second.
+// It may take as long as a sort: half a million of a million places in less than a second.
 inline std::vector<std::uint32_t> top_k(std::span<const float> values, std::size_t k) {
 #ifdef SOLUTION
   std::vector<std::uint32_t> places(values.size());

@@ -56,6 +56,6 @@ class Tape {
   std::size_t at_ = 0;
 };
 
-constexpr float kGuard = -12345.0F;  // around buckets, and instead of missing gradients
+constexpr float kGuard = -12345.0F;  // around buckets, and in gradients before backward
 
 }  // namespace on_ranks

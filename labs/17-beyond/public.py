@@ -216,7 +216,7 @@ def sparse(lab):
 # --- join ----------------------------------------------------------------------------------------
 
 def exchanges(lab, have, by_world, strict=False):
-    """Calls of Join::next on all ranks; have: a list of 1 and 0 for each rank."""
+    """Calls Join::next on all ranks and checks the results. have: a list of 1 and 0 for each rank."""
     world, rounds = len(have), list(zip(*have))
     seen = lab.run("exchange", world=world, by_world=int(by_world), strict=int(strict), **{f"have.{r}": list(h) for r, h in enumerate(have)})
     rows, thrown = [[-1, world, world - 1]], ""
@@ -411,7 +411,7 @@ class Sharded:
         return -(-len(self.of[who].trainable) // self.world)
 
     def gradients(self, rows, who="A"):
-        """Sets each rank's row of gradients, of all elements, frozen ones too; reduced later."""
+        """Sets each rank's gradients of all elements, including frozen ones. reduce() averages them later."""
         self.given = [[f32(g) for g in row] for row in rows]
         for rank, row in enumerate(self.given):
             self.grads[rank] += row

@@ -150,7 +150,7 @@ class ShardedAdamW {
 #endif
   }
 
-  // Task 12. Returns the state of all ranks, on every rank. Collective.
+  // Task 12. Returns the state of all ranks, on every rank. All ranks must call it.
   FullState state() {
 #ifdef SOLUTION
     FullState full{steps_, std::vector<float>(count_), std::vector<float>(count_)};

@@ -141,7 +141,7 @@ KIT_SCENARIO(gpu_hours) {
   out.put("hours", hours);
 }
 
-// Runs a cluster whose machine m fails lives[m * draws + k] after it joins, where k counts its
+// Runs a cluster whose machine m fails lives[m * draws + k] ns after it joins, where k counts its
 // joins from 0; from join number `draws` on, it never fails.
 KIT_SCENARIO(cluster) {
   const lab18::Cluster cluster{int(in.integer("machines")), int(in.integer("spares")),

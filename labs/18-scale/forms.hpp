@@ -21,8 +21,8 @@
 namespace lab18 {
 
 // Task 1. Returns the mean time between failures of a job that fails when any of its ranks does.
-// ranks[r] is the MTBF of rank r, above 0, and infinity for a rank that never fails. Without ranks:
-// infinity. Throws std::invalid_argument if any is NaN or not above 0.
+// ranks[r] is the MTBF of rank r, above 0, and infinity for a rank that never fails. Returns
+// infinity if there are no ranks. Throws std::invalid_argument if any is NaN or not above 0.
 inline double job_mtbf(std::span<const double> ranks) {
 #ifdef SOLUTION
   double rate = 0;
@@ -126,7 +126,7 @@ struct Estimate {
 
 // Task 5. The standard error is s / sqrt(n), where s^2 is the sum of squared differences from the
 // mean, divided by n - 1. For a single sample it is infinity. The samples may be huge and nearly
-// equal: 1e15 and 1e15 + 1. Throws std::invalid_argument without samples.
+// equal: 1e15 and 1e15 + 1. Throws std::invalid_argument if there are none.
 inline Estimate estimate(std::span<const double> samples) {
 #ifdef SOLUTION
   if (samples.empty()) throw std::invalid_argument("estimate: no sample");

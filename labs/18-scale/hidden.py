@@ -31,7 +31,7 @@ def ahead(plan, saved, fresh):
 
 
 def timeline(plan, failures):
-    """Phases of (kind, begin, end, cut)."""
+    """Returns phases as (kind, begin, end, cut)."""
     phases, saved, begin = [], 0, 0
     for number, at in enumerate([*failures, math.inf]):
         pending = 0

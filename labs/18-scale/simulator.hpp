@@ -261,7 +261,7 @@ struct Run {
 // and machines fail last. Simultaneous repairs end in the order in which they began, and machines
 // fail in the order in which they joined. Nothing happens at or after the moment when the work is
 // done. O(log machines) per failure: no event may look at all machines. Throws
-// std::invalid_argument as check() does, and for less than 1 machine or any number below 0.
+// std::invalid_argument as check() does, and if machines is below 1 or any number is negative.
 inline Run simulate(const Plan& plan, const Cluster& cluster, const Lives& lives) {
 #ifdef SOLUTION
   if (cluster.machines < 1 || cluster.spares < 0 || cluster.repair < 0)

@@ -197,7 +197,7 @@ Program letters(const Numbers& n) {
                                                                                   }}}};
 }
 
-// No int and no double holds it.
+// Too large for an int, and not exact in a double.
 Number message(Count m) { return (Number{1} << 61) + Number(10 * m + 7); }
 
 // 0: n[2] messages one way. 1: messages back and forth. 2: one thread fills all slots and empties
@@ -358,7 +358,7 @@ Program bells(const Numbers& n) {
 Program records(const Numbers& n) {
   const Number writes = n[1], reads = n[2], readers = n[3];
   const auto s = std::make_shared<Record>();
-  // No int and no double holds the numbers of a write.
+  // The numbers of a write are too large for an int, and not exact in a double.
   constexpr Number a = (Number{1} << 55) + 11, b = -(Number{1} << 54) - 1;
   const auto write = [=](Number w) { s->write(w * a, w * b); };
   const auto read = [=](Number least, Number most, bool must) {
@@ -473,7 +473,7 @@ KIT_SCENARIO(weaker_orders) {
   std::int64_t tried = 0;
   for (const Use& use : asked_for)
     for (const Order instead : weaker_than(use)) {
-      if (use.name == "wakes") continue;  // an access of the driver
+      if (use.name == "wakes") continue;  // the driver's variable, not the student's
       weakened = &use;
       weaker = instead;
       ++tried;

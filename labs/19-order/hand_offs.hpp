@@ -216,7 +216,7 @@ class Bell {
 };
 
 // Two numbers that one writer changes and any thread reads. Neither side waits for the other. A
-// reader that overlaps a write may get nullopt and tries again later. An odd version means that a
+// reader that overlaps a write may get nullopt, and tries again later. An odd version means that a
 // write is in progress.
 template <class Memory>
 class Record {

@@ -10,7 +10,7 @@ using namespace ringsmith;
 
 Tensor numbers() { return arange(0, 6, 1, {DType::f32}); }
 
-// A flat operation: it gets the place of the first number and a count.
+// A flat operation: it gets a pointer to the first number and a count.
 float sum(const float* values, std::int64_t count) {
   float total = 0;
   for (std::int64_t i = 0; i < count; ++i) total += values[i];
@@ -38,7 +38,7 @@ int main() {
   refused("m.view(4)", [&] { static_cast<void>(m.view({4})); });
   refused("m.data<int>()", [&] { static_cast<void>(m.data<std::int32_t>()); });
 
-  // Copies the first four numbers two places further, in the same memory, front to back.
+  // Copies the first four numbers two places to the right in the same memory, front to back.
   const Tensor a = numbers(), b = numbers();
   float* by_hand = a.data<float>();
   for (int i = 0; i < 4; ++i) by_hand[i + 2] = by_hand[i];

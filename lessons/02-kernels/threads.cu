@@ -1,5 +1,5 @@
 // Lesson 02: six numbers and four threads: which thread computes which element of y = 2 x + y, and
-// how the sum of six numbers forms in shared memory. Every order of the threads gives this output.
+// how the sum of six numbers forms in shared memory. The order of the threads changes nothing.
 #include <cstdio>
 #include <vector>
 

@@ -1,6 +1,6 @@
-// Lesson 02: mistakes that a result may hide. `lesson02_wrong barrier`: each of 64 threads leaves a
-// number in shared memory and reads its neighbour's, with and without a barrier in between.
-// `lesson02_wrong nan`: the maximum of three numbers, one of which is NaN.
+// Lesson 02: mistakes that a result may not show. `lesson02_wrong barrier`: each of 64 threads
+// leaves a number in shared memory and reads its neighbour's, with and without a barrier in
+// between. `lesson02_wrong nan`: the maximum of three numbers, one of which is NaN.
 #include <cmath>
 #include <cstdio>
 #include <string>

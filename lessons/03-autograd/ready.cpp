@@ -1,4 +1,4 @@
-// ready: the time when the gradient of each layer is complete. Six layers, a hook on each weight.
+// ready: the time at which each layer's gradient is complete. Six layers, a hook on each weight.
 #include <algorithm>
 #include <cstdio>
 #include <ctime>

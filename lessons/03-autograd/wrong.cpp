@@ -1,4 +1,4 @@
-// wrong: what autograd refuses, and two things that it cannot refuse.
+// wrong: mistakes that autograd refuses, and two mistakes that it cannot detect.
 #include <cstdio>
 #include <functional>
 

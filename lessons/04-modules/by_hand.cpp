@@ -79,6 +79,6 @@ int main() {
   three_steps("AdamW, the same decay", [](const Tensor& p) {
     return std::make_unique<AdamW>(std::vector{p}, AdamOptions{.lr = 0.1, .weight_decay = 0.5});
   });
-  // The weight after Adam's first step, if the two corrections were left out.
+  // The weight after Adam's first step without the two bias corrections.
   std::printf("  Adam, no correction     %.5f\n", 1 - 0.1 * 0.1 / (std::sqrt(0.001) + 1e-8));
 }

@@ -1,5 +1,5 @@
-// rates: the learning rate when N ranks with 8 rows each take one step where one rank takes N. Each
-// line is a training run of 40 epochs, by one process with the batch of all N ranks.
+// rates: the learning rate when N ranks with 8 rows each take one step instead of N steps of one
+// rank. Each line is a training run of 40 epochs, by one process with the batch of all N ranks.
 #include <algorithm>
 #include <cstdio>
 #include <vector>

@@ -30,7 +30,7 @@ Points draw() {
 
 template <class Make>
 void train(const char* name, const Points& points, bool all, Make make) {
-  manual_seed(1);  // the same first weights for each
+  manual_seed(1);  // the same initial weights for each optimizer
   MLP model({2, 16, 2});
   const std::unique_ptr<Optimizer> optimizer = make(model.parameters());
   std::printf("%-16s", name);

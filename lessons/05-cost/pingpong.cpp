@@ -1,8 +1,8 @@
-// pingpong: alpha and beta of two ranks, from the time of a message there and back.
+// pingpong: alpha and beta between two ranks, from the time of a message there and back.
 //
 //     ringrun --standalone --no-prefix --nproc-per-node 2 -- lesson05_pingpong
 //
-// Rank 0 sends, rank 1 sends the same back; half of the round trip is one message. The smallest
+// Rank 0 sends, and rank 1 sends the same back; half of the round trip is one message. The smallest
 // and the largest size give alpha and beta; the sizes between show how well the straight line
 // fits.
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 using namespace ringsmith;
 
-// The fastest of five, in microseconds: disturbances only make a measurement longer.
+// Returns the fastest of five, in microseconds: disturbances only make a measurement longer.
 double message_time(comm::ProcessGroup& group, std::span<float> data) {
   using Clock = std::chrono::steady_clock;
   double best = 1e12;

@@ -1,6 +1,6 @@
 // broken: the ring on four ranks with five common mistakes, and the checker's findings.
 //
-// Each mistake changes the data of a correct schedule, or the wires; nothing is sent anywhere.
+// Each mistake changes a correct schedule, or the slots between the ranks; nothing is sent.
 #include <cstdio>
 
 #include "runtime/analysis/checker.hpp"

@@ -1,4 +1,4 @@
-// by_hand: ring all-reduce on paper: three ranks, six numbers, one table a step.
+// by_hand: ring all-reduce on paper: three ranks, six numbers, one table per step.
 //
 // Rank 0 has ones, rank 1 tens, rank 2 hundreds, so that the digits of a number show which ranks
 // contributed to it: 101 is ranks 0 and 2. The runtime runs the same steps.

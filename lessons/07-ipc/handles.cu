@@ -1,4 +1,4 @@
-// Lesson 07: what a handle is. The second of two processes writes into the memory of the first;
+// Lesson 07: IPC memory handles. The second of two processes writes into the memory of the first;
 // the first also tries to open its own handle.
 #include <cstdio>
 #include <cstring>
@@ -90,7 +90,7 @@ int importer(int wire) {
 int main() {
   int wires[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM, 0, wires) != 0) return 1;
-  const pid_t child = ::fork();  // before either has used CUDA
+  const pid_t child = ::fork();  // before either process uses CUDA
   if (child == 0) {
     const int code = importer(wires[1]);
     std::fflush(stdout);

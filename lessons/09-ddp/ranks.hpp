@@ -1,4 +1,4 @@
-// Ranks as threads of one program: each runs body with its own group; they print in rank order.
+// Runs ranks as threads of one program, each with its own group. Prints in rank order.
 #pragma once
 
 #include <cstdio>

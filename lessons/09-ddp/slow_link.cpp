@@ -1,5 +1,5 @@
 // slow_link: the gain of overlap on a link on which all gradients take as long as backward. The
-// link is a communication hook whose future is complete only when the link would have carried the
+// link is a communication hook whose future completes when such a link would have delivered the
 // bucket; the sums are real.
 #include <algorithm>
 #include <chrono>

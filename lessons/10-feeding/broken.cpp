@@ -1,6 +1,6 @@
 // broken: the samples that 4 ranks see of 1002 in 3 epochs, with the sampler used correctly, and
-// with each of the usual mistakes. Counted by sample number: used, unseen and twice in epoch 0,
-// never in all three, and how many of the three orders differ.
+// with each of the usual mistakes. Columns: places, samples unseen and samples seen twice or more
+// in epoch 0; samples never seen in the three epochs; the number of different orders.
 #include <cstdio>
 #include <set>
 #include <vector>
@@ -18,7 +18,7 @@ struct Way {
   bool seed_per_rank, set_epoch, drop_last, sharded;
 };
 
-// All ranks' samples of an epoch, in the order in which the steps use them.
+// Returns all ranks' samples of an epoch, in the order in which the steps use them.
 Order epoch_of(const Way& way, int epoch) {
   std::vector<Order> shares;
   for (int rank = 0; rank < kRanks; ++rank) {

@@ -1,4 +1,4 @@
-// deal SAMPLES RANKS [EPOCH [START [cut]]]: how the runtime's sampler deals an epoch out.
+// deal SAMPLES RANKS [EPOCH [START [cut]]]: how the runtime's sampler distributes an epoch.
 //
 // The first line is the order of the epoch, padded or cut; the lines below it are the ranks'
 // shares. START: how many samples each rank has used already.

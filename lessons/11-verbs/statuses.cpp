@@ -1,4 +1,4 @@
-// statuses: what the runtime says about completions that failed.
+// statuses: the runtime's messages for failed completions.
 #include <cstdio>
 
 #include "runtime/comm/transport/rdma/verbs.hpp"

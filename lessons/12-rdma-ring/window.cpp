@@ -1,4 +1,4 @@
-// window SLOTS SLOT_BYTES: 64 MiB through slots with credits, over a link of 10 GB/s on which
+// window SLOTS SLOT_BYTES: sends 64 MiB through slots with credits, over a link of 10 GB/s on which
 // each message and each credit takes 5 us to arrive. Simulated message by message.
 #include <algorithm>
 #include <cstdio>
@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
     const double start = std::max(link, credit[m % slots]);
     waited += start - link;
     link = start + bytes * per_byte;
-    credit[m % slots] = link + delay + delay;  // there, and the credit back
+    credit[m % slots] = link + delay + delay;  // the message there, the credit back
   }
   std::printf("%3zu slots of %7.0f bytes: %5.2f GB/s, the link is idle %2.0f %% of the time\n",
               slots, bytes, (64 << 20) / (link + delay) * 1e-3, 100 * waited / link);

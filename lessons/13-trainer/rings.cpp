@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   for (int rank = 0; rank < world; ++rank)
     for (int s = 0; s < 2 * (world - 1); ++s) {
       const bool adds = s < world - 1;
-      const int behind = adds ? 1 + s : s - (world - 1);  // the chunk that it sends
+      const int behind = adds ? 1 + s : s - (world - 1);  // distance to the chunk that it sends
       std::printf("%d %d %d %d %d %s\n", rank, wrap(rank + direction),
                   wrap(rank - direction * behind), wrap(rank - direction),
                   wrap(rank - direction * (behind + 1)), adds ? "reduce" : "copy");

@@ -1,4 +1,4 @@
-// by_hand: what 16 bits keep of a sum, of a small gradient, and of a small step.
+// by_hand: how 16 bits round a sum, a small gradient, and a small step.
 #include <cstdio>
 #include <initializer_list>
 
@@ -26,7 +26,7 @@ void around(const char* name) {
   std::printf("\n");
 }
 
-// One gradient, as it comes out of a backward in f16 when the loss was multiplied by scale.
+// Prints a gradient that backward computes in f16 from a loss that was multiplied by scale.
 void small(const char* name, float gradient, float scale) {
   const float arrives = rounded<f16>(gradient * scale);
   std::printf("  %-8s times %-6g in f16: %-11g divided: %g\n", name, static_cast<double>(scale),

@@ -52,7 +52,7 @@ struct Way {
 };
 
 void train(const Way& way, const Points& points, std::map<int, int>* powers = nullptr) {
-  manual_seed(1);  // the same first weights for each
+  manual_seed(1);  // the same initial weights for each way
   MLP model({2, 16, 2});
   SGD optimizer(model.parameters(), {.lr = 0.02 / way.unit, .momentum = 0.9});
   GradScaler scaler(

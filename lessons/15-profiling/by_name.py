@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""by_name.py TRACE: what each collective of each rank costs, and who is late, from trace.json alone: it shares no code
-with the table that the training programs print. The first two steps are left out."""
+"""by_name.py TRACE: the cost of each collective of each rank, and which rank is late, from trace.json alone: it
+shares no code with the table that the training programs print. The first two steps are left out."""
 import collections
 import json
 import sys

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kRanks = 3, kSteps = 15, kExchanges = 15, kSlow = 2;
 constexpr double kWrong[] = {0, -50, -50};           // ms: how each rank's clock is set
-constexpr double kQueueOnTheWayBack[] = {0, 60, 0};  // ms, the longest: see exchange
+constexpr double kQueueOnTheWayBack[] = {0, 60, 0};  // ms, at most: see exchange()
 
 double clock_of(int rank) { return double(trace::now_ns()) * 1e-6 + kWrong[rank]; }
 void pause(double ms) { std::this_thread::sleep_for(Ms(ms)); }
@@ -31,7 +31,7 @@ struct Offset {
   double mean = 0, shortest = 0, uncertainty = 0;  // ms
 };
 
-// Rank 0 asks, the rank answers with its clock. Rank 1's link back to rank 0 is busy: four of
+// Rank 0 asks, the peer answers with its clock. Rank 1's link back to rank 0 is busy: four of
 // five answers queue there.
 Offset exchange(comm::ProcessGroup& group, int peer) {
   std::vector<apps::ClockSample> samples;

@@ -22,7 +22,7 @@ int main() {
     CheckpointManager checkpoints(folder, 2);
     const Tensor parameters = zeros({mb * 250'000});
     Clock::duration copied{}, kept{};
-    for (std::int64_t step = 1; step <= 2; ++step) {  // the second, with the pages in place
+    for (std::int64_t step = 1; step <= 2; ++step) {  // the second save counts: its pages exist
       const auto begin = Clock::now();
       checkpoints.save({step, {{"model", {{"weight", parameters}}}}, {}});
       copied = Clock::now() - begin;

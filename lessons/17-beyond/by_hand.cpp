@@ -71,7 +71,7 @@ int main() {
           ddp, [](auto p) { return std::make_unique<AdamW>(std::move(p), AdamOptions{}); });
       backward();
       divided.step();
-      // In bytes: floats, and one count of steps for the one piece of a parameter, 8 bytes.
+      // state_bytes() counts 4 bytes for each float, and 8 for the count of steps.
       text += ", divided " + std::to_string((divided.state_bytes().value - 8) / 4);
     });
     return text;

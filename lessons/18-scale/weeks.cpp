@@ -7,9 +7,9 @@
 //   slowest     a step that waits for the slowest rank, and updates that do not wait
 //   mine C R M  the best interval for your own save, restart and MTBF, in seconds
 //
-// A GPU fails after an exponential time. Its mean is what was published of Llama 3: 419 unexpected
-// interruptions in 54 days of 16,384. Saves of 20 s, restarts of 5 minutes and repairs of a day are
-// assumptions.
+// A GPU fails after an exponential time. Its mean follows from the published figures of Llama 3:
+// 419 unexpected interruptions in 54 days of 16,384 GPUs. Saves of 20 s, restarts of 5 minutes and
+// repairs of a day are assumptions.
 #define SOLUTION
 #include <cmath>
 #include <cstdint>
@@ -34,7 +34,7 @@ constexpr int kTrials = 8;
 
 double job_mtbf(int gpus) { return kMtbf / gpus; }
 
-// The n-th random number of a stream, above 0 and up to 1 (splitmix64: Steele, Lea, Flood 2014).
+// Returns the n-th random number of a stream, in (0, 1] (splitmix64: Steele, Lea, Flood 2014).
 double uniform(std::uint64_t stream, std::uint64_t n) {
   std::uint64_t z = (stream << 40) + (n + 1) * 0x9e3779b97f4a7c15;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;

@@ -1,8 +1,8 @@
 // slots: chapter 07's messages through two slots, under every execution; and with one of the four
 // orders weakened.
 //
-//     lesson19_slots               right with all orders, wrong without any one of them
-//     lesson19_slots head_load     the first wrong execution without this one
+//     lesson19_slots               right with all orders, wrong with any one weakened
+//     lesson19_slots head_load     the first wrong execution with this one weakened
 //     lesson19_slots grow          how the number of executions grows
 #include <cstdio>
 #include <string>

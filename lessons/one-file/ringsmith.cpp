@@ -37,7 +37,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kSamples = 2000, kBatch = 16, kHidden = 64, kMaxRanks = 16;  // batch: per rank
 constexpr double kPeakRate = 0.2;
-constexpr int kBucketFloats = 512;  // a bucket with this many takes no more; PyTorch's: 25 MiB
+constexpr int kBucketFloats = 512;  // a bucket of this size takes no more; PyTorch's: 25 MiB
 constexpr int kCacheLine = 64, kLine = kCacheLine / sizeof(float);  // bytes; floats
 constexpr std::chrono::seconds kTimeout{10};                        // limit of each wait for a rank
 
@@ -322,7 +322,7 @@ class Reducer {
   }
   ~Reducer() { thread_.join(); }
 
-  // Between forward and backward.
+  // Called between forward and backward.
   void begin(int training_step, float loss) {
     memory_.gradients.fill(0);
     memory_.gradients[0] = loss;
@@ -426,7 +426,7 @@ void train(int rank, int world, int steps, const std::vector<float>& pixels, Mlp
 void supervise(std::vector<pid_t> pids, SharedMemory& shared) {
   for (std::size_t running = pids.size(); running > 0; --running) {
     int status = 0;
-    auto done = pids.end();  // passes over a child that is no rank, inherited through exec
+    auto done = pids.end();  // skips a child that is not a rank, inherited through exec
     while (done == pids.end()) done = std::find(pids.begin(), pids.end(), waitpid(-1, &status, 0));
     const pid_t pid = std::exchange(*done, 0);
     if (status == 0) continue;
@@ -440,7 +440,7 @@ void supervise(std::vector<pid_t> pids, SharedMemory& shared) {
   }
 }
 
-// `gradients` holds the parameters after training (main). memcmp(), because == takes 0 for -0.
+// `gradients` holds the parameters after training (main). memcmp(), because 0 == -0 is true.
 void check_drift(const SharedMemory& shared, int world) {
   const auto& first = shared.ranks[0].gradients;
   for (int rank = 0; rank < world; ++rank)

@@ -221,9 +221,9 @@ class Tensor {
     });
   }
 
-  std::shared_ptr<kit::Storage> memory_;  // only of a tensor made by empty()
-  std::shared_ptr<const Tensor> parent_;  // only of a view
-  kit::Storage* numbers_ = nullptr;       // held by memory_, here or in an ancestor
+  std::shared_ptr<kit::Storage> memory_;  // set only in a tensor made by empty()
+  std::shared_ptr<const Tensor> parent_;  // set only in a view
+  kit::Storage* numbers_ = nullptr;       // owned by memory_, here or in an ancestor
   std::vector<Dim> dims_;
   std::int64_t first_ = 0;
 };

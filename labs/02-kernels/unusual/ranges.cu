@@ -48,7 +48,7 @@ __global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<floa
 constexpr int kTile = 16;
 
 inline dim3 matmul_grid(std::int64_t m, std::int64_t n) {
-  // There may be one idle block too many in each direction.
+  // In each direction, there may be one extra block, which has no work.
   return {unsigned(n / kTile + 1), unsigned(m / kTile + 1)};
 }
 

@@ -1,6 +1,6 @@
 // Unusual and correct: backward counts no contributions. Nodes are numbered at creation, so a node
-// is younger than all its inputs, and in a walk from the youngest to the oldest, every node is
-// complete at its turn. A leaf's turn follows its oldest user's.
+// is younger than all its inputs, and a walk from the youngest to the oldest reaches every node
+// after its last contribution. A leaf is complete as soon as its oldest user has been visited.
 #pragma once
 
 #include <algorithm>

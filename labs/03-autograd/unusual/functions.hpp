@@ -16,7 +16,7 @@ using Values = std::vector<double>;
 class Var;
 
 struct Function {
-  std::vector<std::shared_ptr<Function>> next;             // null: no gradient wanted there
+  std::vector<std::shared_ptr<Function>> next;             // null if that input needs no gradient
   std::vector<std::function<Values(const Values&)>> pull;  // one per entry of next
   unsigned long age = 0;
   bool used_up = false;
@@ -37,7 +37,7 @@ inline Function::~Function() {
   }
 }
 
-struct State {  // of a variable; its function may outlive it, and does not own it
+struct State {  // of a variable; the function may outlive the State, and does not own it
   std::shared_ptr<const Values> value;
   std::shared_ptr<Function> function;
 };

@@ -51,7 +51,7 @@ void parallel_apply(int replicas, Body&& body) {
     std::vector<std::jthread> others;
     for (int i = replicas - 1; i > 0; --i) others.emplace_back(guarded, i);
     guarded(0);
-  }  // all have ended
+  }  // joins all threads
   for (std::size_t i = 0; i < errors.size(); ++i) try {
       if (errors[i]) std::rethrow_exception(errors[i]);
     } catch (const std::exception& error) {

@@ -1,6 +1,6 @@
-// Unusual and correct: each bucket is a separate object that knows its successor and passes the
-// turn to it. Gradients are multiplied by 1/N instead of divided. The wait for the flags comes
-// first, followed by the waits for the buckets from the last to the first.
+// Unusual and correct: each bucket is a separate object that knows its successor and lets it start
+// next. Gradients are multiplied by 1/N instead of divided. end() waits for the flags first, and
+// then for the buckets from the last to the first.
 #pragma once
 
 #include <algorithm>
@@ -145,7 +145,7 @@ class DistributedDataParallel {
 
   Group& group_;
   std::vector<Tensor> all_;
-  std::deque<Bucket> chain_;  // a deque: the hooks hold references
+  std::deque<Bucket> chain_;  // a deque, because the hooks hold references to its elements
   bool synchronises_ = true;
   bool begun_ = false;
 };

@@ -75,7 +75,7 @@ class Endpoint {
   void connect(const Address& theirs) {
     theirs_ = theirs;
     for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
-      ibv_qp_attr a{};  // the attributes of all steps; the mask selects
+      ibv_qp_attr a{};  // for all three steps; the mask selects those of one step
       a.qp_state = state;
       a.port_num = 1;
       a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
@@ -164,7 +164,7 @@ class Endpoint {
         came_.push(ntohl(wc.imm_data));
         open_door();
       } else {
-        puts_ = posted_ = 0;  // the only signal of this half
+        puts_ = posted_ = 0;  // the only signalled request of this half
       }
     }
   }

@@ -1,6 +1,6 @@
 // Unusual and correct: rows and columns are separate tensors; the bias and the selection of the
-// target are operations too; the root sends to each rank; batches are cut by hand, without a
-// loader; a checkpoint begins with the optimizer's state; the loss is summed while the optimizer
+// target are operations too; broadcast() sends from the root to each rank; batches are cut without
+// a loader; a checkpoint begins with the optimizer's state; the loss is summed while the optimizer
 // steps.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Unusual and correct: a trainer object with a method for each part; the bias is one more column of
-// the weight; broadcasts go around to the left; one loader gets all samples that are left of an
-// epoch.
+// the weight; a broadcast travels around the ring to the left; one loader gets all remaining
+// samples of an epoch.
 #pragma once
 
 #include LAB01_TENSOR
@@ -344,7 +344,7 @@ void train(Link& link, AnyModel& model, Optimizer& optimizer, const Data& data,
 
 inline double predicted_end(const lab05::Machine& machine, int world, std::span<const double> ready,
                             std::span<const std::size_t> elements) {
-  double free_from = 0;  // when the ring is free
+  double free_from = 0;  // time at which the ring becomes free
   auto count = elements.begin();
   for (const double at : ready) {
     if (at > free_from) free_from = at;

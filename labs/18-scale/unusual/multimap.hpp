@@ -87,7 +87,7 @@ struct Account {
 
 inline Account account(std::span<const Phase> phases) {
   Account a;
-  bool kept = true;  // work before this phase was kept
+  bool kept = true;  // whether the work before this phase was kept
   for (auto p = phases.rbegin(); p != phases.rend(); ++p) {
     const Time length = p->end - p->begin;
     switch (p->kind) {

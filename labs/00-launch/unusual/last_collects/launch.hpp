@@ -35,7 +35,7 @@ inline Outcome launch(kit::Nodes& nodes, const std::vector<kit::Slots>& where) {
   std::vector<std::string> hosts;
   for (const kit::Slots& slots : where) hosts.insert(hosts.end(), slots.count, slots.node);
   const std::string job = claim_name(nodes.folder());
-  std::vector<int> processes;  // by rank; 0: waited for
+  std::vector<int> processes;  // index: rank; 0 after wait() has returned it
   try {
     for (const std::string& host : hosts)
       processes.push_back(nodes.start(host, {job, int(processes.size()), int(hosts.size())}));

@@ -1,6 +1,6 @@
-// All ranks poll the folder. The first rank that sees N cards, or runs out of patience, writes the
-// cards, each after its length, or the errors to one list, which all ranks read. This is the
-// lesson's method, with a folder as the store.
+// All ranks poll the folder. The first rank that sees N cards, or runs out of patience, writes one
+// list, which all ranks read: the cards, each preceded by its length, or the errors. The lesson
+// uses the same method with a store instead of a folder.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Unusual and correct: 128 bits for products, and no walk over dimensions to find strides. The runs
 // of row-by-row elements end at certain counts from the back ("corners"). Where the old sizes have
-// a corner with a gap, the new sizes must have one as well. The strides are then read off at the
-// corners.
+// a corner with a gap, the new sizes must have a corner as well. The strides are then read off at
+// the corners.
 #pragma once
 
 #include <cstddef>
@@ -89,7 +89,7 @@ inline std::optional<Shape> strides_for(const Shape& sizes, const Shape& strides
     if (distance(corner, sizes, strides) != run * step) return std::nullopt;
   }
   for (std::size_t d = 0; d < wanted.size(); ++d)
-    found[d] = wanted[d] > 1 ? distance(found[d], sizes, strides) : 7;  // 7: never used
+    found[d] = wanted[d] > 1 ? distance(found[d], sizes, strides) : 7;  // 7: any stride will do
   return found;
 }
 

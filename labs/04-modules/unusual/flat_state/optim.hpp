@@ -1,6 +1,6 @@
 // Unusual and correct: each kind of state is one array for all parameters; SGD counts its steps;
-// AdamW is written as a moving average, with the two corrections in one factor, as at the end of
-// section 2 of the Adam paper.
+// AdamW is written as a moving average, with the two corrections in one factor, as section 2 of the
+// Adam paper suggests.
 #pragma once
 
 #include <algorithm>

@@ -14,7 +14,7 @@
 namespace lab06 {
 
 struct Mailbox {
-  static constexpr std::size_t slot_bytes = 1002;  // not even a multiple of an element's size
+  static constexpr std::size_t slot_bytes = 1002;  // not a multiple of an element's size
   kit::Counter filled, emptied;
   std::byte slot[slot_bytes];
 };

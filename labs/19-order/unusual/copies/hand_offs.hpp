@@ -44,7 +44,7 @@ class Slots {
   }
 
   void send([[maybe_unused]] Number message) {
-    if (sent_ - taken_ == slots_.size())  // by the last value of head_ that was read
+    if (sent_ - taken_ == slots_.size())  // full, by the last value of head_ read
       Memory::wait_until(
           [&] { return (taken_ = head_.load(Memory::acquire)) + slots_.size() > sent_; });
     slots_[sent_ % slots_.size()].set(message);
