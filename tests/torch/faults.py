@@ -50,9 +50,16 @@ def rank_main(case, victim):
             else:
                 yield dist.send(x, 0)
 
+    def any_source():
+        x = torch.ones(10)
+        for _ in range(4):
+            yield dist.recv(x) if rank else [dist.send(x, peer) for peer in range(1, world)]
+        yield dist.recv(x) if rank else time.sleep(60)  # no message comes any more
+
     try:
         if case.startswith("kill"):
-            for n, _ in enumerate({"ddp": ddp, "all_reduce": forever, "messages": messages}[case.split("-")[1]]()):
+            where = {"ddp": ddp, "all_reduce": forever, "messages": messages, "any_source": any_source}
+            for n, _ in enumerate(where[case.split("-")[1]]()):
                 if n == 3:
                     now()
         elif case == "mismatch-ddp" or case == "timeout-ddp":
@@ -82,6 +89,8 @@ def rank_main(case, victim):
                 dist.recv(torch.ones(11), (victim + 1) % world)
             elif case == "mismatch-message" and rank == (victim + 1) % world:
                 dist.send(torch.ones(10), victim)
+            elif case == "timeout-any-message" and rank != victim:
+                dist.recv(torch.ones(10))
             elif case == "timeout-message" and rank != victim:
                 dist.recv(torch.ones(10), victim)
             elif case == "abort" and rank == victim:
@@ -130,7 +139,9 @@ def kill(rng, where, how):
     world = rng.choice((2, 3, 4))
     # With messages the victim is rank 0, because if another rank died, rank 0 would fail first, and the ranks that
     # send to it would blame it.
-    victim = 0 if where == "messages" else rng.randrange(world)
+    # The same holds for any source. There, the others fail only when no rank is left that could send.
+    world = 2 if where == "any_source" else world
+    victim = 0 if where in ("messages", "any_source") else rng.randrange(world)
     at = []
 
     def watch(processes, said):
@@ -143,7 +154,8 @@ def kill(rng, where, how):
 
     done = ranks.run(world, __file__, "--rank", f"kill-{where}", "--victim", victim, limit=120, watch=watch)
     words = [f"rank {victim} ", {"ddp": "all_reduce(sum, f32", "all_reduce": "all_reduce(sum, f32, 100000)",
-                                 "messages": "send to rank 0 at faults.py:"}[where], "faults.py:"]
+                                 "messages": "send to rank 0 at faults.py:",
+                                 "any_source": "recv from rank 0 at faults.py:"}[where], "faults.py:"]
     return check(f"{how.name} in {where}", done, victim, "PeerLost", words, at[0], [victim])
 
 
@@ -159,6 +171,7 @@ MISTAKES = {
     "timeout-absent": ("TimeoutError", ["waited 2000 ms for rank {v}", "all_reduce(sum, f32, 10)", "faults.py:"]),
     "timeout-ddp": ("TimeoutError", ["waited 2000 ms for rank {v}", "all_reduce(sum, f32, "]),
     "timeout-message": ("TimeoutError", ["recv from rank {v} at faults.py:", "waited 2000 ms"]),
+    "timeout-any-message": ("TimeoutError", ["recv() of tag 0 from any source at faults.py:", "no rank sent"]),
     "abort": ("Aborted", ["rank {v} called abort() at faults.py:"]),
 }
 
@@ -199,8 +212,8 @@ def main():
         kills = 1 if args.short else args.kills
         slowest = 0.0
         for n in range(kills):
-            where = ("ddp", "all_reduce", "messages")[n % 3]
-            how = signal.SIGKILL if n % 4 else signal.SIGSEGV
+            where = ("ddp", "all_reduce", "messages", "any_source")[n % 4]
+            how = signal.SIGKILL if n % 3 else signal.SIGSEGV
             seconds = kill(rng, where, how)
             print(f"kill {n + 1}: {how.name} in {where}: survivors told after {seconds:.2f} s", flush=True)
             slowest = max(slowest, seconds)
