@@ -1,6 +1,5 @@
 #include "labs/torch/flat.hpp"
 
-#include <ATen/MemoryOverlap.h>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -43,38 +42,7 @@ bool is_aligned(const at::Tensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.data_ptr()) % tensor.element_size() == 0;
 }
 
-std::string words_of(at::ScalarType type) {
-  return at::toString(type);  // "Float", "ComplexDouble"
-}
-
 }  // namespace
-
-void check_tensor(const char* call, const at::Tensor& tensor, bool written) {
-  const auto refuse = [&](const std::string& why) {
-    throw UsageError(std::string(call) + ": " + why);
-  };
-  if (!tensor.defined()) refuse("a tensor is undefined");
-  if (!tensor.device().is_cpu())
-    refuse("tensors must be on the CPU, got one on " + tensor.device().str() +
-           ": this backend moves host memory; call tensor.cpu() first");
-  if (tensor.layout() != at::kStrided)
-    refuse("a sparse tensor is not supported; call tensor.to_dense() first");
-  if (written && at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
-    refuse("several elements of the result share memory (expanded?); call tensor.clone()");
-}
-
-void check_same_type(const char* call, const at::Tensor& one, const at::Tensor& other) {
-  if (one.scalar_type() != other.scalar_type())
-    throw UsageError(std::string(call) + ": tensors of the same type are needed, got " +
-                     words_of(one.scalar_type()) + " and " + words_of(other.scalar_type()));
-}
-
-void check_same_size(const char* call, const at::Tensor& one, const at::Tensor& other) {
-  if (one.numel() != other.numel())
-    throw UsageError(std::string(call) + ": tensors of the same size are needed, got " +
-                     std::to_string(one.numel()) + " and " + std::to_string(other.numel()) +
-                     " elements");
-}
 
 Flat::Flat(const at::Tensor& tensor, For purpose) : tensor_(tensor), stand_in_(tensor) {
   const at::ScalarType type = tensor.scalar_type();
@@ -82,7 +50,7 @@ Flat::Flat(const at::Tensor& tensor, For purpose) : tensor_(tensor), stand_in_(t
   at::ScalarType as = type;
   if (purpose == For::reducing && !known) {
     if (type != at::kChar && type != at::kShort)
-      throw UsageError("tensors of type " + words_of(type) +
+      throw UsageError(std::string("tensors of type ") + at::toString(type) +
                        " cannot be reduced; use a real floating or an integer type");
     as = at::kInt;
   }

@@ -14,12 +14,6 @@
 
 namespace ringsmith::pytorch {
 
-// Throws UsageError, naming the call and the reason, if the tensor is on another device, sparse or
-// undefined, or if it is written and several of its elements share memory.
-void check_tensor(const char* call, const at::Tensor& tensor, bool written);
-void check_same_type(const char* call, const at::Tensor& one, const at::Tensor& other);
-void check_same_size(const char* call, const at::Tensor& one, const at::Tensor& other);
-
 class Flat {
  public:
   enum class For { moving, reducing };

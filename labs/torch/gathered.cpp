@@ -50,8 +50,7 @@ std::byte* gather(comm::ProcessGroup& group, const Scratch& scratch, std::size_t
 constexpr std::size_t kMostDims = 16;
 constexpr std::size_t kAlignment = 64;  // bytes, of each rank's block
 
-// A rank's sparse tensor, without its values. PyTorch's tensors have up to 64 dimensions, DDP's have
-// two.
+// A rank's sparse tensor, without its values.
 struct Outline {
   std::int64_t type = 0, sparse_dims = 0, dims = 0, entries = 0;
   std::array<std::int64_t, kMostDims> sizes{};
