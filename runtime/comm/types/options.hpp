@@ -30,7 +30,11 @@ enum class Transport : std::uint8_t { automatic, shm, tcp, rdma };
 [[nodiscard]] Transport parse_transport(std::string_view name);  // else UsageError
 
 struct GroupOptions {
-  // Deadline of every wait; milliseconds::max() for none. UsageError unless it is above 0.
+  // Deadline of every wait; milliseconds::max() for none. UsageError unless it is above 0. A
+  // process that has ended is found without it; it is for ranks that hang. 30 s suits short jobs,
+  // where an early report is worth more than patience. Choose minutes if a rank may be late for a
+  // good reason, such as a slow file system or the first use of a library on a GPU: PyTorch's
+  // groups of NCCL wait for ten.
   std::chrono::milliseconds timeout{30'000};
   Algorithm algorithm = Algorithm::automatic;  // of the reductions that have it
   Device device;                               // cpu: host memory only; same kind on all ranks
