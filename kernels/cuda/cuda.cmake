@@ -123,7 +123,8 @@ function(ringsmith_cuda_sources TARGET)
     # -g1, because the emulator's reports name file and line. `#pragma unroll` is for nvcc and clang
     # only.
     set_source_files_properties(${SOURCES} PROPERTIES LANGUAGE CXX)
-    target_compile_options(${TARGET} PRIVATE -Wno-unknown-pragmas -g1 ${RINGSMITH_VGPU_CHECKS})
+    target_compile_options(${TARGET} PRIVATE -Wno-unknown-pragmas -g1 ${RINGSMITH_VGPU_CHECKS}
+                           "SHELL:-include ${PROJECT_SOURCE_DIR}/kernels/vgpu/api/libm.hpp")
   endif()
 endfunction()
 

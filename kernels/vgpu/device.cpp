@@ -12,7 +12,9 @@
 #include <unistd.h>
 #include <vector>
 
+#include "kernels/vgpu/api/language.hpp"
 #include "kernels/vgpu/api/runtime.hpp"
+#include "kernels/vgpu/capture.hpp"
 #include "kernels/vgpu/error.hpp"
 #include "kernels/vgpu/fault.hpp"
 #include "kernels/vgpu/order.hpp"
@@ -51,6 +53,9 @@ std::span<std::byte> reserve(std::size_t n) {
         "; use ulimit -v unlimited, fewer VGPU_DEVICES or less VGPU_MEMORY_MB");
 }
 
+constexpr char kNoDevices[] =
+    "there are no devices: CUDA_VISIBLE_DEVICES hides them, or VGPU_DRIVER_ERROR is set";
+
 struct Machine {
   std::byte* base = nullptr;
   std::size_t span = 0;  // bytes of addresses of each device
@@ -62,7 +67,7 @@ Machine& machine() {
   static Machine* made = [] {
     auto* m = new Machine;
     const std::size_t n = Settings::get().devices.size();
-    if (n == 0) fatal("CUDA_VISIBLE_DEVICES hides all devices");
+    if (Device::count() == 0) fatal(kNoDevices);
     const std::span<std::byte> first = reserve(n);
     m->base = first.data();
     m->span = first.size();
@@ -92,6 +97,21 @@ Driver::Turn::Turn(Driver& driver, Call call, const void* kernel) {
     driver.idle_.wait(lock, [&] { return driver.running_ == 0; });
 }
 
+Residency::Place::Place(Residency& residency) : residency_(residency) {
+  std::unique_lock lock(residency.mutex_);
+  const int most = Settings::get().resident * kMultiprocessors;
+  residency.left_.wait(lock, [&] { return most == 0 || residency.blocks_ < most; });
+  ++residency.blocks_;
+}
+
+Residency::Place::~Place() {
+  {
+    const std::scoped_lock lock(residency_.mutex_);
+    --residency_.blocks_;
+  }
+  residency_.left_.notify_one();
+}
+
 void Driver::kernel_begins() {
   const std::scoped_lock lock(mutex_);
   ++running_;
@@ -105,7 +125,10 @@ void Driver::kernel_ends() {
   idle_.notify_all();
 }
 
-int Device::count() { return static_cast<int>(Settings::get().devices.size()); }
+int Device::count() {
+  const Settings& s = Settings::get();
+  return s.driver_error != 0 ? 0 : static_cast<int>(s.devices.size());
+}
 Device& Device::get(int index) { return *machine().devices[static_cast<std::size_t>(index)]; }
 Device& Device::current() { return get(current_index); }
 void Device::set_current(int index) { current_index = index; }
@@ -213,7 +236,7 @@ using vgpu::Quiet;
 namespace {
 
 constexpr int kSharedBytes = 48 << 10, kSharedBytesOptin = 99 << 10;
-constexpr int kMultiprocessors = 4, kMostThreads = 1024;
+using vgpu::kMultiprocessors, vgpu::kMostBlockThreads, vgpu::kMostResidentThreads;
 
 bool exists(int device) { return device >= 0 && device < Device::count(); }
 
@@ -228,6 +251,8 @@ cudaError_t no_device(int device) {
 cudaError_t cudaGetDeviceCount(int* count) {
   const Quiet quiet;
   *count = Device::count();
+  const int error = vgpu::Settings::get().driver_error;
+  if (error != 0) return fail(static_cast<cudaError_t>(error), "VGPU_DRIVER_ERROR is set");
   return *count > 0 ? cudaSuccess
                     : fail(cudaErrorNoDevice, "CUDA_VISIBLE_DEVICES hides all devices");
 }
@@ -255,13 +280,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->sharedMemPerBlock = kSharedBytes;
   properties->sharedMemPerBlockOptin = kSharedBytesOptin;
   properties->warpSize = 32;
-  properties->maxThreadsPerBlock = kMostThreads;
-  properties->maxThreadsDim[0] = properties->maxThreadsDim[1] = kMostThreads;
+  properties->maxThreadsPerBlock = kMostBlockThreads;
+  properties->maxThreadsDim[0] = properties->maxThreadsDim[1] = kMostBlockThreads;
   properties->maxThreadsDim[2] = 64;
   properties->maxGridSize[0] = 0x7fffffff;
   properties->maxGridSize[1] = properties->maxGridSize[2] = 0xffff;
   properties->multiProcessorCount = kMultiprocessors;
-  properties->maxThreadsPerMultiProcessor = 2 * kMostThreads;
+  properties->maxThreadsPerMultiProcessor = kMostResidentThreads;
   properties->major = 8;
   properties->pciBusID = Device::get(device).number();
   properties->l2CacheSize = 1 << 20;
@@ -279,7 +304,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   };
   switch (attribute) {
     case cudaDevAttrMaxThreadsPerBlock:
-      return is(kMostThreads);
+      return is(kMostBlockThreads);
     case cudaDevAttrMaxSharedMemoryPerBlock:
       return is(kSharedBytes);
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
@@ -298,16 +323,23 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 
 cudaError_t cudaDeviceSynchronize() {
   vgpu::outside_host_functions("cudaDeviceSynchronize");
+  if (const auto e = vgpu::refuse_unsafe("cudaDeviceSynchronize")) return e;
   Device::current().synchronize();
   return cudaSuccess;
 }
 
 cudaError_t cudaRuntimeGetVersion(int* version) {
-  *version = 12000;
+  *version = CUDART_VERSION;
   return cudaSuccess;
 }
 
-cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
+cudaError_t cudaDriverGetVersion(int* version) {
+  const Quiet quiet;
+  constexpr int kOldDriver = 11040;
+  const bool old = vgpu::Settings::get().driver_error == cudaErrorInsufficientDriver;
+  *version = old ? kOldDriver : CUDART_VERSION;
+  return cudaSuccess;
+}
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
   const Quiet quiet;

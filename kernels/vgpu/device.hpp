@@ -44,6 +44,31 @@ class Driver {
   std::set<const void*> loaded_;
 };
 
+// Every virtual device's, as its properties say.
+inline constexpr int kMultiprocessors = 4, kMostBlockThreads = 1024, kMostResidentThreads = 2048;
+
+// The blocks that run on a device. With VGPU_RESIDENT, a multiprocessor holds only that many; more
+// blocks begin when others have ended.
+class Residency {
+ public:
+  // Held by a running block.
+  class Place {
+   public:
+    explicit Place(Residency& residency);
+    ~Place();
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+
+   private:
+    Residency& residency_;
+  };
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable left_;
+  int blocks_ = 0;
+};
+
 class Device {
  public:
   static int count();
@@ -70,6 +95,7 @@ class Device {
   bool enable_peer(const Device& peer);
 
   Driver& driver() { return driver_; }
+  Residency& residency() { return residency_; }
 
   void add(const std::shared_ptr<Queue>& stream);
   void remove(const std::shared_ptr<Queue>& stream);
@@ -86,6 +112,7 @@ class Device {
   const int key_;
   Arena memory_;
   Driver driver_;
+  Residency residency_;
   std::atomic<std::uint32_t> keys_;
   std::atomic<std::uint64_t> peers_{0};
   std::mutex mutex_;

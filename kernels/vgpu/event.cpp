@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "kernels/vgpu/api/runtime.hpp"
+#include "kernels/vgpu/capture.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
 #include "kernels/vgpu/order.hpp"
@@ -273,6 +274,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const Quiet quiet;
   if (const auto e = check_event(event, "cudaEventSynchronize")) return e;
+  if (const auto e = vgpu::refuse_unsafe("cudaEventSynchronize")) return e;
   if (const auto moment = moment_of(event)) moment->wait();
   return cudaSuccess;
 }
@@ -280,6 +282,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const Quiet quiet;
   if (const auto e = check_event(event, "cudaEventQuery")) return e;
+  if (const auto e = vgpu::refuse_unsafe("cudaEventQuery")) return e;
   const vgpu::Driver::Turn turn(vgpu::Device::current().driver(), vgpu::Driver::Call::asks);
   const auto moment = moment_of(event);
   return moment == nullptr || moment->reached() ? cudaSuccess : not_ready();

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/vgpu/capture.hpp"
 #include "kernels/vgpu/error.hpp"
 #include "kernels/vgpu/order.hpp"
 #include "kernels/vgpu/queue.hpp"
@@ -50,7 +51,7 @@ using vgpu::Queue;
 using vgpu::queue_of;
 using vgpu::Quiet;
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*mode*/) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   Queue* queue = queue_of(stream, "cudaStreamBeginCapture");
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
   const Quiet quiet;
@@ -60,6 +61,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*
   if (!queue->begin_capture())
     return fail(cudaErrorInvalidValue,
                 "cudaStreamBeginCapture: " + queue->name() + " is already being captured");
+  vgpu::capture_begins(*queue, mode);
   return cudaSuccess;
 }
 
@@ -68,10 +70,13 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
   const Quiet quiet;
   *graph = nullptr;
+  const cudaError_t error = vgpu::capture_ends(*queue);
+  if (error == cudaErrorStreamCaptureWrongThread) return error;
   std::unique_ptr<vgpu::Graph> captured = queue->end_capture();
   if (captured == nullptr)
     return fail(cudaErrorStreamCaptureUnmatched,
                 "cudaStreamEndCapture: " + queue->name() + " is not being captured");
+  if (error != cudaSuccess) return error;
   *graph =
       vgpu::living<CUgraph_st>().add(std::make_unique<CUgraph_st>(CUgraph_st{std::move(captured)}));
   return cudaSuccess;
@@ -81,7 +86,9 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   Queue* queue = queue_of(stream, "cudaStreamIsCapturing");
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
   const Quiet quiet;
-  *status = queue->capturing() ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  *status = !queue->capturing()                ? cudaStreamCaptureStatusNone
+            : vgpu::capture_is_invalid(*queue) ? cudaStreamCaptureStatusInvalidated
+                                               : cudaStreamCaptureStatusActive;
   return cudaSuccess;
 }
 

@@ -89,7 +89,10 @@ void Grid::serve(unsigned share) {
   BlockRunner& runner = BlockRunner::mine();
   const DeviceRights rights(queue.device().keys());
   for (; block_number; block_number = take(share)) {
-    runner.run(*this, share, *block_number);
+    {
+      const Residency::Place place(queue.device().residency());
+      runner.run(*this, share, *block_number);
+    }
     finished_one();
   }
 }

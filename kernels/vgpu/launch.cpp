@@ -1,5 +1,6 @@
 #include "kernels/vgpu/api/launch.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -11,6 +12,7 @@
 #include "kernels/vgpu/grid.hpp"
 #include "kernels/vgpu/order.hpp"
 #include "kernels/vgpu/queue.hpp"
+#include "kernels/vgpu/settings.hpp"
 
 namespace vgpu {
 
@@ -84,8 +86,11 @@ cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t shared_b
         [&] { return "after " + launched->describe(); });
     declare_after(&launched->end);
   });
-  const Quiet quiet;
-  turn.reset();
+  {
+    const Quiet quiet;
+    turn.reset();
+  }
+  if (Settings::get().launch_blocking && !queue->capturing()) queue->synchronize();
   return cudaSuccess;
 }
 
@@ -139,5 +144,40 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   auto& limits = vgpu::shared_limits();
   const std::scoped_lock lock(limits.mutex);
   limits.of_kernel[kernel] = static_cast<std::size_t>(value);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  const vgpu::Quiet quiet;
+  *attributes = {};
+  if (kernel == nullptr)
+    return vgpu::fail(cudaErrorInvalidDeviceFunction, "cudaFuncGetAttributes: no kernel");
+  const vgpu::Driver::Turn turn(vgpu::Device::current().driver(), vgpu::Driver::Call::launches,
+                                kernel);
+  attributes->maxThreadsPerBlock = vgpu::kMostBlockThreads;
+  attributes->maxDynamicSharedSizeBytes = static_cast<int>(vgpu::kSharedBytes);
+  auto& limits = vgpu::shared_limits();
+  const std::scoped_lock lock(limits.mutex);
+  const auto found = limits.of_kernel.find(kernel);
+  if (found != limits.of_kernel.end())
+    attributes->maxDynamicSharedSizeBytes = static_cast<int>(found->second);
+  return cudaSuccess;
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel,
+                                                          int threads, std::size_t shared_bytes) {
+  const vgpu::Quiet quiet;
+  *blocks = 0;
+  if (kernel == nullptr)
+    return vgpu::fail(cudaErrorInvalidDeviceFunction,
+                      "cudaOccupancyMaxActiveBlocksPerMultiprocessor: no kernel");
+  if (threads < 1 || threads > vgpu::kMostBlockThreads || shared_bytes > vgpu::kSharedBytesOptin)
+    return vgpu::fail(cudaErrorInvalidValue,
+                      "cudaOccupancyMaxActiveBlocksPerMultiprocessor: no block has " +
+                          std::to_string(threads) + " threads and " + std::to_string(shared_bytes) +
+                          " bytes of dynamic shared memory");
+  constexpr int kMostBlocks = 32;
+  const int limit = vgpu::Settings::get().resident;
+  *blocks = limit > 0 ? limit : std::min(kMostBlocks, vgpu::kMostResidentThreads / threads);
   return cudaSuccess;
 }

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "kernels/vgpu/api/runtime.hpp"
+#include "kernels/vgpu/capture.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
 #include "kernels/vgpu/ipc.hpp"
@@ -79,6 +80,7 @@ cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned flags) {
   const Quiet quiet;
   vgpu::outside_host_functions("cudaHostAlloc");
   *pointer = nullptr;
+  if (const auto e = vgpu::refuse_unsafe("cudaHostAlloc")) return e;
   if (flags > (cudaHostAllocPortable | cudaHostAllocMapped))
     return fail(cudaErrorInvalidValue, "cudaHostAlloc: only Portable and Mapped are supported");
   if (bytes == 0) return cudaSuccess;
@@ -102,6 +104,7 @@ cudaError_t cudaFreeHost(void* pointer) {
   {
     const Quiet quiet;
     vgpu::outside_host_functions("cudaFreeHost");
+    if (const auto e = vgpu::refuse_unsafe("cudaFreeHost")) return e;
     const auto range = PinnedMemory::get().find(pointer);
     if (!range || range->start != pointer || !range->allocated)
       return fail(cudaErrorInvalidValue, "cudaFreeHost: cudaHostAlloc did not return this pointer");
@@ -149,6 +152,7 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   const Quiet quiet;
   vgpu::outside_host_functions("cudaMalloc");
   *pointer = nullptr;
+  if (const auto e = vgpu::refuse_unsafe("cudaMalloc")) return e;
   if (bytes == 0) return cudaSuccess;
   Device& device = Device::current();
   const vgpu::Driver::Turn turn(device.driver(), vgpu::Driver::Call::allocates);
@@ -167,6 +171,7 @@ cudaError_t cudaFree(void* pointer) {
   {
     const Quiet quiet;
     vgpu::outside_host_functions("cudaFree");
+    if (const auto e = vgpu::refuse_unsafe("cudaFree")) return e;
     device = Device::owner(pointer);
     const auto found = device != nullptr ? device->memory().find(pointer) : std::nullopt;
     if (!found || found->start != pointer)

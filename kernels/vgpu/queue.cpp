@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/vgpu/api/runtime.hpp"
+#include "kernels/vgpu/capture.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
 #include "kernels/vgpu/event.hpp"
@@ -286,9 +287,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Queue* queue = queue_of(stream, "cudaStreamSynchronize");
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
-  if (queue->capturing())
-    return fail(cudaErrorStreamCaptureUnsupported,
-                "cudaStreamSynchronize: captured work has not run yet");
+  if (queue->capturing()) return vgpu::refuse_captured(*queue, "cudaStreamSynchronize");
+  if (const auto e = vgpu::refuse_unsafe("cudaStreamSynchronize")) return e;
   queue->synchronize();
   return cudaSuccess;
 }
@@ -296,9 +296,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   Queue* queue = queue_of(stream, "cudaStreamQuery");
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
-  if (queue->capturing())
-    return fail(cudaErrorStreamCaptureUnsupported,
-                "cudaStreamQuery: captured work has not run yet");
+  if (queue->capturing()) return vgpu::refuse_captured(*queue, "cudaStreamQuery");
+  if (const auto e = vgpu::refuse_unsafe("cudaStreamQuery")) return e;
   if (queue->idle()) return cudaSuccess;
   return fail(cudaErrorNotReady, queue->name() + " has work left");
 }

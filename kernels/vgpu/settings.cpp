@@ -128,6 +128,10 @@ Settings read() {
   s.guard_page = read_guard_page();
   s.driver_waits = number("VGPU_DRIVER_WAITS", 0, 0, 1) != 0;
   s.protection_keys = number("VGPU_PROTECTION_KEYS", 1, 0, 1) != 0;
+  s.libm_ulps = number("VGPU_LIBM_ULPS", 0, 0, 1 << 20);
+  s.driver_error = static_cast<int>(number("VGPU_DRIVER_ERROR", 0, 0, 999));
+  s.launch_blocking = number("VGPU_LAUNCH_BLOCKING", 0, 0, 1) != 0;
+  s.resident = static_cast<int>(number("VGPU_RESIDENT", 0, 0, 1024));
   s.legacy_stream = number("VGPU_LEGACY_STREAM", 0, 0, 1) != 0;
   const char* const loading = std::getenv("CUDA_MODULE_LOADING");
   s.eager_loading = loading != nullptr && std::string_view(loading) == "EAGER";

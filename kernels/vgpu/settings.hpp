@@ -37,6 +37,10 @@ struct Settings {
   PeerAccess peers;           // VGPU_PEERS (all): all, none or broken
   bool driver_waits;          // VGPU_DRIVER_WAITS (0): see Driver in device.hpp
   std::size_t guard_page;     // VGPU_PAGE_KB (the system's page): size of guards, at most 64 KiB
+  std::uint64_t libm_ulps;    // VGPU_LIBM_ULPS (0): distance of kernels' exp() from the host's
+  int driver_error;           // VGPU_DRIVER_ERROR (0): cudaGetDeviceCount's, in place of devices
+  bool launch_blocking;       // VGPU_LAUNCH_BLOCKING (0): 1: a launch waits for its kernel's end
+  int resident;               // VGPU_RESIDENT (0): blocks per multiprocessor; 0: no limit
   bool legacy_stream;         // VGPU_LEGACY_STREAM (0): 1 permits the legacy default stream
   bool eager_loading;         // CUDA_MODULE_LOADING (LAZY): true if EAGER, as for the driver
 

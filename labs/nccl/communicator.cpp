@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/launch.hpp"
 #include "runtime/comm/schedule/schedule.hpp"
+#include "runtime/device/capture_guard.hpp"
 
 namespace ringsmith::nccl {
 
@@ -90,6 +91,7 @@ void Communicator::connect() {
   stream_ = Stream::create(device_);
   const StreamGuard stream_guard(stream_);
   const std::vector<Whereabouts> ranks = exchange_whereabouts(*bootstrap_, device_);
+  load_messages();
   refuse_shared_devices(ranks);
   shape_ = decide(ranks, CudaEngine::kernel).shape;
   device_peers_ = std::make_unique<DevicePeers>(*bootstrap_, peers_->segments(), device_, ranks);
@@ -373,6 +375,7 @@ void Communicator::stop_kernels() {
 }
 
 bool Communicator::is_idle() const {
+  const CaptureGuard beside_captures;  // of the program's threads
   const cudaError_t code = cudaEventQuery(done_);
   if (code == cudaErrorNotReady) (void)cudaGetLastError();
   return code != cudaErrorNotReady;

@@ -138,6 +138,21 @@ void with_element(DType dtype, bool other_sign, F&& f) {
 
 }  // namespace
 
+void load_messages() {
+  std::vector<const void*> kernels{reinterpret_cast<const void*>(messages)};
+  const auto add = [&]<class T>(TypeTag<T>) {
+    kernels.push_back(reinterpret_cast<const void*>(multiply<T>));
+    if constexpr (std::is_integral_v<T>)
+      kernels.push_back(reinterpret_cast<const void*>(divide<T>));
+  };
+  for_all_types(add);
+  for_other_signs(add);
+  for (const void* kernel : kernels) {
+    cudaFuncAttributes attributes{};
+    cuda_check(cudaFuncGetAttributes(&attributes, kernel));
+  }
+}
+
 void launch_messages(const MessagesCall& call, CUstream_st* stream) {
   launch(messages, dim3(static_cast<unsigned>(call.count)), block_of(call), 0, stream, call);
 }

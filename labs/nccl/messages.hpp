@@ -54,6 +54,9 @@ static_assert(sizeof(MessagesCall) <= 4096, "the parameters of a kernel");
 
 // Launches on the current device. Throws CudaError if the launch fails.
 void launch_messages(const MessagesCall& call, CUstream_st* stream);
+// Loads this file's kernels on the current device, because a first launch may wait until the device
+// is idle.
+void load_messages();
 // data[i] /= by, rounded towards zero, for integers (other_sign: as in RingCall); by > 0.
 void launch_divide(DType dtype, bool other_sign, std::byte* data, std::uint64_t count, int by,
                    CUstream_st* stream);

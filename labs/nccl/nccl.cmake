@@ -13,7 +13,8 @@ file(GLOB_RECURSE NCCL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/b
      ${COMM}/transport/*.cpp ${JOB}/store/*.cpp)
 file(GLOB NCCL_OWN CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cpp ${CMAKE_CURRENT_LIST_DIR}/*.cu)
 list(APPEND NCCL_SOURCES ${NCCL_OWN} ${JOB}/exchange.cpp ${JOB}/place.cpp
-     ${JOB}/threads.cpp ${COMM}/device/device_memory.cpp ${COMM}/device/whereabouts.cpp ${COMM}/device/ring.cu)
+     ${JOB}/threads.cpp ${COMM}/device/device_memory.cpp ${COMM}/device/whereabouts.cpp ${COMM}/device/ring.cu
+     ${COMM}/device/direct.cu)
 add_library(ringsmith_nccl SHARED EXCLUDE_FROM_ALL ${NCCL_SOURCES})
 ringsmith_unity(ringsmith_nccl)
 set_target_properties(ringsmith_nccl PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${NCCL}/lib)

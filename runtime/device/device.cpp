@@ -21,46 +21,79 @@ bool is_in_program() {
          program.dli_fbase == here.dli_fbase;
 }
 
-// Unless the user has set them, sets two environment variables that the driver reads at its first
-// call. Ranks that share a process launch kernels that wait for each other. By default, the launch
-// of such a kernel may itself wait for running kernels (if the kernel is not loaded yet, or shares
-// a hardware queue with them), and the ranks would deadlock.
+// Unless the user has set it, sets an environment variable that the driver reads at its first call.
+// Ranks that share a process launch kernels that wait for each other. By default, such a kernel may
+// share a hardware queue with kernels that wait for it, and the ranks would deadlock.
 //
-// The driver reads both variables only from the environment, and setenv() may move the environment
+// The driver reads the variable only from the environment, and setenv() may move the environment
 // while another thread reads it. Therefore this function runs before main() and before all other
 // constructors (101 is the first priority that programs may use). In a shared library loaded by a
-// program that already has threads, the environment is left alone: the program must set both
-// variables.
+// program that already has threads, the environment is left alone: the program must set the
+// variable.
 __attribute__((constructor(101))) void prepare_driver() {
   if (!is_in_program() && __libc_single_threaded == 0) return;
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0);       // default: LAZY
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);  // hardware queues; default: 8
 }
 
-// The reason why there are no devices, as part of a sentence.
-std::string& why_none() {
-  static std::string why = "no CUDA device was found";
-  return why;
+struct Found {
+  int devices = 0;
+  std::string why_none;  // if devices is 0
+};
+const Found& found() {
+  static const Found made = [] {
+    Found f;
+    const cudaError_t code = cudaGetDeviceCount(&f.devices);
+    if (code == cudaSuccess && f.devices > 0) return f;
+    f.devices = 0;
+    (void)cudaGetLastError();
+    int driver = 0, runtime = 0;
+    if (code == cudaErrorInsufficientDriver) {
+      (void)cudaDriverGetVersion(&driver);
+      (void)cudaRuntimeGetVersion(&runtime);
+    }
+    f.why_none =
+        explain_no_devices(code == cudaSuccess ? cudaErrorNoDevice : code, driver, runtime);
+    return f;
+  }();
+  return made;
 }
 
 }  // namespace
 
-int device_count() {
-  static const int count = [] {
-    int n = 0;
-    const cudaError_t code = cudaGetDeviceCount(&n);
-    if (code != cudaSuccess) (void)cudaGetLastError();  // no driver, or an incompatible driver
-    if (code != cudaSuccess && code != cudaErrorNoDevice) why_none() = cudaGetErrorString(code);
-    return code == cudaSuccess ? n : 0;
-  }();
-  return count;
+std::string explain_no_devices(int code, int driver, int runtime) {
+  const auto version = [](int v) {
+    return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10);
+  };
+  switch (code) {
+    case cudaErrorNoDevice:
+      return "no CUDA device was found";
+    case cudaErrorInsufficientDriver:  // also if there is no driver
+      if (driver == 0) return "no NVIDIA driver was found";
+      return "the NVIDIA driver is too old: it supports CUDA " + version(driver) +
+             ", and this program was built with CUDA " + version(runtime) +
+             " (update the driver, or build with an older toolkit)";
+    case cudaErrorSystemNotReady:
+      return "the NVIDIA driver is not ready: devices joined by NVSwitch need the fabric manager "
+             "(systemctl start nvidia-fabricmanager)";
+    case cudaErrorSystemDriverMismatch:
+      return "the NVIDIA kernel module and libcuda.so have different versions (reboot after an "
+             "update of the driver; do not install a driver in a container)";
+    case cudaErrorDevicesUnavailable:
+      return "the CUDA devices are busy or unavailable (in exclusive mode, a device serves one "
+             "process: nvidia-smi -q -d COMPUTE)";
+    default:
+      return cudaGetErrorString(static_cast<cudaError_t>(code));
+  }
 }
+
+int device_count() { return found().devices; }
+const std::string& why_no_devices() { return found().why_none; }
 
 void require_device(Device device) {
   if (device.is_cpu() || (device.index >= 0 && device.index < device_count())) return;
   const int n = device_count();
   throw UsageError("there is no device " + device.str() + ": " +
-                   (n == 0   ? why_none() + ", use cpu"
+                   (n == 0   ? why_no_devices() + "; use cpu"
                     : n == 1 ? std::string("the only one is cuda:0")
                              : "there are cuda:0 to cuda:" + std::to_string(n - 1)));
 }

@@ -37,6 +37,8 @@ std::string mib(std::size_t bytes) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
 }
 
+// Calls of the driver need the gate, which a thread takes before the mutex: a thread that holds a
+// JointLaunch has the gate already, and may need the mutex to allocate.
 class DeviceCache {
  public:
   explicit DeviceCache(Device device) : device_(device) {}
@@ -44,26 +46,22 @@ class DeviceCache {
   std::byte* allocate(std::size_t size) {
     const SizeClass c = size_class_of(size);
     const Stream stream = Stream::current(device_);
+    {
+      const std::scoped_lock lock(mutex_);
+      if (std::byte* const data = reuse(stream, c.index)) return hand_out(data, size, c, stream);
+    }
+    const DriverCall gate;
     const std::scoped_lock lock(mutex_);
-    std::byte* data = reuse(stream, c.index);
+    std::byte* data = reuse(stream, c.index);  // freed in the meantime
     if (data == nullptr) data = from_driver(c.size, size);
-    live_.emplace(data, Live{size, c, stream, {}});
-    ++stats_.allocations;
-    stats_.current += Bytes(size);
-    stats_.peak = std::max(stats_.peak, stats_.current);
-    return data;
+    return hand_out(data, size, c, stream);
   }
 
   void free(std::byte* data) {
+    if (!caching()) return free_now(data);
     const std::scoped_lock lock(mutex_);
-    const auto found = live(data);
-    const Live block = std::move(found->second);
-    live_.erase(found);
-    stats_.current = stats_.current - Bytes(block.size);
-    if (!caching()) {
-      for (const Stream& user : block.users) user.synchronize();
-      to_driver(data, block.size_class.size);  // waits for the device
-    } else if (block.users.empty()) {
+    const Live block = take_back(data);
+    if (block.users.empty()) {
       keep(data, block.stream, block.size_class.index, block.size_class.size);
     } else {
       Waiting waiting{data, block.stream, block.size_class, {}};
@@ -89,6 +87,7 @@ class DeviceCache {
     stats_.peak = stats_.current;
   }
   void release_cached() {
+    const DriverCall gate;
     const std::scoped_lock lock(mutex_);
     release();
   }
@@ -117,6 +116,32 @@ class DeviceCache {
       throw Error("device_allocator: a block of " + device_.str() +
                   " was freed twice, or not allocated here");
     return found;
+  }
+
+  std::byte* hand_out(std::byte* data, std::size_t size, SizeClass c, const Stream& stream) {
+    live_.emplace(data, Live{size, c, stream, {}});
+    ++stats_.allocations;
+    stats_.current += Bytes(size);
+    stats_.peak = std::max(stats_.peak, stats_.current);
+    return data;
+  }
+
+  Live take_back(std::byte* data) {
+    const auto found = live(data);
+    Live block = std::move(found->second);
+    live_.erase(found);
+    stats_.current = stats_.current - Bytes(block.size);
+    return block;
+  }
+
+  void free_now(std::byte* data) {
+    std::unique_lock lock(mutex_);
+    const Live block = take_back(data);
+    lock.unlock();
+    for (const Stream& user : block.users) user.synchronize();
+    const DriverCall gate;
+    lock.lock();
+    to_driver(data, block.size_class.size);  // waits for the device
   }
 
   std::byte* reuse(const Stream& stream, std::size_t size_class) {
@@ -150,9 +175,9 @@ class DeviceCache {
     }
   }
 
+  // from_driver(), to_driver() and release() need the gate and the mutex.
   std::byte* from_driver(std::size_t rounded, std::size_t asked) {
     const DeviceGuard guard(device_);
-    const DriverCall gate;
     void* data = nullptr;
     cudaError_t code = cudaMalloc(&data, rounded);
     if (code == cudaErrorMemoryAllocation) {
@@ -169,7 +194,6 @@ class DeviceCache {
 
   void to_driver(std::byte* data, std::size_t rounded) {
     const DeviceGuard guard(device_);
-    const DriverCall gate;
     stats_.reserved = stats_.reserved - Bytes(rounded);
     cuda_check(cudaFree(data));
   }

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/device/capture_guard.hpp"
 #include "runtime/device/cuda_check.hpp"
 
 namespace ringsmith {
@@ -126,9 +127,15 @@ CUstream_st* Stream::get() const {
   return state_->handle;
 }
 
-void Stream::synchronize() const { cuda_check(cudaStreamSynchronize(get())); }
+void Stream::synchronize() const {
+  const CaptureGuard guard;
+  cuda_check(cudaStreamSynchronize(get()));
+}
 
-bool Stream::is_idle() const { return is_done(cudaStreamQuery(get())); }
+bool Stream::is_idle() const {
+  const CaptureGuard guard;
+  return is_done(cudaStreamQuery(get()));
+}
 
 void Stream::wait(const Event& event) const {
   if (event.defined()) cuda_check(cudaStreamWaitEvent(get(), event.get(), 0));
@@ -215,9 +222,13 @@ Event::~Event() {
   if (handle_ != nullptr) EventPool::of(device_, timing_).give(handle_);
 }
 
-bool Event::has_happened() const { return !defined() || is_done(cudaEventQuery(handle_)); }
+bool Event::has_happened() const {
+  const CaptureGuard guard;
+  return !defined() || is_done(cudaEventQuery(handle_));
+}
 
 void Event::synchronize() const {
+  const CaptureGuard guard;
   if (defined()) cuda_check(cudaEventSynchronize(handle_));
 }
 

@@ -137,22 +137,27 @@ PinnedBlock::PinnedBlock(Bytes size) {
           "cannot pin " + std::to_string(c.size) + " bytes of host memory");
   class_ = c.index;
   PinnedCache& cache = pinned();
-  const std::scoped_lock lock(cache.mutex);
-  ++cache.stats.allocations;
-  cache.stats.current += Bytes(c.size);
-  cache.stats.peak = std::max(cache.stats.peak, cache.stats.current);
-  std::deque<PinnedCache::Free>& blocks = cache.free[class_];
-  if (!blocks.empty() && blocks.front().is_idle()) {  // the oldest is done first
-    data_ = blocks.front().data;
-    blocks.pop_front();
+  const auto hand_out = [&](std::byte* data) {
+    data_ = data;
     cache.living[data_] = this;
-    return;
+    ++cache.stats.allocations;
+    cache.stats.current += Bytes(c.size);
+    cache.stats.peak = std::max(cache.stats.peak, cache.stats.current);
+  };
+  {
+    const std::scoped_lock lock(cache.mutex);
+    std::deque<PinnedCache::Free>& blocks = cache.free[class_];
+    if (!blocks.empty() && blocks.front().is_idle()) {  // the oldest is done first
+      hand_out(blocks.front().data);
+      blocks.pop_front();
+      return;
+    }
   }
+  const DriverCall gate;  // before the mutex: driver_gate.hpp
   void* data = nullptr;
-  const DriverCall gate;
   cuda_check(cudaHostAlloc(&data, c.size, cudaHostAllocPortable));
-  data_ = static_cast<std::byte*>(data);
-  cache.living[data_] = this;
+  const std::scoped_lock lock(cache.mutex);
+  hand_out(static_cast<std::byte*>(data));
   ++cache.stats.system_allocations;
   cache.stats.reserved += Bytes(c.size);
   cache.sizes[class_] = c.size;
@@ -200,11 +205,11 @@ AllocatorStats stats() {
 
 void release_cached() {
   PinnedCache& cache = pinned();
+  const DriverCall gate;
   const std::scoped_lock lock(cache.mutex);
   for (std::size_t c = 0; c < SizeClass::kCount; ++c)
     for (std::deque<PinnedCache::Free>& blocks = cache.free[c];
          !blocks.empty() && blocks.front().is_idle(); blocks.pop_front()) {
-      const DriverCall gate;
       cuda_check(cudaFreeHost(blocks.front().data));
       cache.stats.reserved = cache.stats.reserved - Bytes(cache.sizes[c]);
     }

@@ -150,7 +150,7 @@ TEST_CASE("ranks that see one GPU each, as their cuda:0: the same bits, other GP
     INFO(list << "\n" << r.out << r.err);
     CHECK(r.exit_code == 6);
     CHECK_THAT(r.err,
-               ContainsSubstring("there is no device cuda:0: no CUDA device was found, use cpu"));
+               ContainsSubstring("there is no device cuda:0: no CUDA device was found; use cpu"));
   }
 }
 #endif

@@ -1,14 +1,19 @@
 #include "runtime/device/memory.hpp"
 
+#include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
 
 #include "runtime/base/allocator.hpp"
+#include "runtime/device/driver_gate.hpp"
 #include "runtime/device/transfer.hpp"
 #include "tests/device/gate.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/run_program.hpp"
 
 using namespace ringsmith;
 using ringsmith::test::Gate;
@@ -204,4 +209,29 @@ TEST_CASE("pinned blocks come back after the stream that uses them") {
   CHECK(pinned_allocator::stats().system_allocations == before + 2);
   pinned_allocator::release_cached();
   CHECK(pinned_allocator::stats().reserved == Bytes(size_class_of(100 << 10).size));
+}
+
+// The next test case runs this one in a process of its own, because it may block forever.
+TEST_CASE("allocations beside a joint launch", "[.][gate_order]") {
+  std::optional<JointLaunch> launching(std::in_place);
+  std::byte* large = nullptr;
+  std::thread on_device([&] { large = take(50'000'000); });  // waits for the gate
+  std::thread pinned([] { const PinnedBlock block(Bytes(5'000'000)); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  std::byte* const small = take(1000);
+  { const PinnedBlock block(Bytes(1000)); }
+  CHECK(large == nullptr);
+  launching.reset();
+  on_device.join();
+  pinned.join();
+  give(small);
+  give(large);
+}
+
+TEST_CASE("a thread that launches can allocate while another waits for the driver") {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const auto run = ringsmith::testing::run_program({self, "[gate_order]"}, 20);
+  INFO(run.out << run.err);
+  CHECK(!run.timed_out);
+  CHECK(run.exit_code == 0);
 }

@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/device/memory.hpp"
 #include "runtime/device/transfer.hpp"
 #include "tests/device/gate.hpp"
 #include "tests/support/catch.hpp"
@@ -55,6 +56,37 @@ TEST_CASE("the compute stream is one for all threads; a guard changes it for its
   CHECK_THROWS_AS(Stream::current(Device::cpu()), UsageError);
   CHECK_THROWS_AS(Stream::compute(Device::cuda(999)), UsageError);
   CHECK_THROWS_AS(Stream().synchronize(), UsageError);
+}
+
+TEST_CASE("other threads' queries and allocations do not end a capture") {
+  const Stream captured = Stream::create(kDevice), other = Stream::create(kDevice);
+  const Event event = Event::record(other);
+  cuda_check(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal));
+  std::string failed;
+  std::thread([&] {
+    try {  // as the threads of a group do
+      const DeviceGuard guard(kDevice);
+      while (!event.has_happened()) std::this_thread::yield();
+      (void)other.is_idle();
+      event.synchronize();
+      other.synchronize();
+      const PinnedBlock pinned(Bytes(100'000));
+      std::byte* const memory = device_allocator::allocate(kDevice, Bytes(12'345'678));
+      device_allocator::free(kDevice, memory);
+      device_allocator::release_cached(kDevice);
+    } catch (const Error& error) {
+      failed = error.what();
+    }
+  }).join();
+  CHECK(failed.empty());
+  cudaStreamCaptureStatus status{};
+  cuda_check(cudaStreamIsCapturing(captured.get(), &status));
+  CHECK(status == cudaStreamCaptureStatusActive);
+  // This thread's own query would ask about work that has only been recorded.
+  CHECK_THROWS_WITH(event.has_happened(), ContainsSubstring("cudaErrorStreamCaptureUnsupported"));
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaErrorStreamCaptureInvalidated);
+  (void)cudaGetLastError();
 }
 
 TEST_CASE("created streams are their holder's alone, and are used again afterwards") {

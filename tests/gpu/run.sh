@@ -12,12 +12,13 @@
 #               device
 #   bench       kernels compared with the measured copy bandwidth, the versions of matrix products
 #   gpt2        a step in GPT-2's shape compared with PyTorch's, and its share of the device's peak
-#   memcheck    compute-sanitizer on the tests of the rings' kernels
 #   registers   each kernel's registers, and its spills
 #   rings       processes on 1 to 8 devices, both engines, compared with NCCL if PyTorch has it
 #   tests       all tests that run on the emulator elsewhere: ctest -L vgpu
 #   training    DataParallel compared with DDP; train_gpt trains and writes
-#   sanitizers  memcheck and racecheck on the tests of all kernels
+#   sanitizers  memcheck and racecheck on the tests of all kernels but the rings'
+#   memcheck    memcheck and racecheck on the tests of the rings' kernels, last and for five minutes
+#               at most: these tests fail if the tool makes launches wait for their kernels
 #
 #   --only PART[,PART...]  these parts
 #   --budget SECONDS       end within this time: parts that do not fit are cut, or not run, and
@@ -35,7 +36,7 @@
 set -u
 cd "$(dirname "$0")/../.." || exit
 stop() { echo "test-gpu: $1" >&2; exit 6; }
-parts="device build kernels kernel-engine bench gpt2 memcheck registers rings tests training sanitizers"
+parts="device build kernels kernel-engine bench gpt2 registers rings tests training sanitizers memcheck"
 simulate="" only=$parts budget="" out="" dir=""
 while [ $# -gt 0 ]; do
   case $1 in
@@ -72,6 +73,11 @@ else
   command -v nvidia-smi > /dev/null || stop "no nvidia-smi: this machine has no NVIDIA driver; here 'make test-all' runs the same tests on the emulator, and tests/gpu/run.sh --simulate tries this script"
   devices=$(nvidia-smi --query-gpu=name --format=csv,noheader) || stop "nvidia-smi finds no device"
   count=$(wc -l <<< "$devices")
+  # Programs run with a driver of their toolkit's major version, or a later driver.
+  release=$(nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+  supported=$(nvidia-smi | sed -n 's/.*CUDA Version: *\([0-9]*\)\..*/\1/p' | head -1)
+  [ "${supported:-$release}" -ge "$release" ] ||
+    stop "the NVIDIA driver is too old: it supports CUDA $supported, and nvcc is of CUDA $release: update the driver, or use an older toolkit"
   arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -u | paste -sd';')
   dir=${dir:-build/gpu} report=tests/gpu/RESULTS.md
   most=256M shape=gpt2 small="" products="0 5 6 8 9"
@@ -167,22 +173,24 @@ part_bench() {
   done
 }
 part_gpt2() { part 30 600 "training in GPT-2's shape beside PyTorch" env GPT2_SHAPE=$shape tests/bench/gpt2.sh "$bin" ${simulate:+1}; }
-# check TOOL PROGRAM: runs the program under this tool of compute-sanitizer. Without the caching
-# allocator each tensor is a separate allocation, which memcheck knows.
+# check TOOL PROGRAM DEADLINE: runs the program under this tool of compute-sanitizer. Without the
+# caching allocator each tensor is a separate allocation, which memcheck knows.
 check() {
   if [ -n "$simulate" ]; then
     not_run "compute-sanitizer $1 on $2" "it needs a device; on vgpu every access is checked anyway"
   elif command -v compute-sanitizer > /dev/null; then
-    part 12 1800 "compute-sanitizer $1 on $2" env RINGSMITH_CUDA_CACHE=off compute-sanitizer --tool "$1" --error-exitcode 1 "$bin/$2"
+    part 12 "$3" "compute-sanitizer $1 on $2" env RINGSMITH_CUDA_CACHE=off compute-sanitizer --tool "$1" --error-exitcode 1 "$bin/$2"
   else
     not_run "compute-sanitizer $1 on $2" "it is not on PATH"
   fi
 }
-part_memcheck() { check memcheck tests_comm_cuda; }
 part_sanitizers() {
-  check memcheck tests_kernels_cuda
-  check racecheck tests_comm_cuda
-  check racecheck tests_kernels_cuda
+  check memcheck tests_kernels_cuda 1800
+  check racecheck tests_kernels_cuda 1800
+}
+part_memcheck() {
+  check memcheck tests_comm_cuda 300
+  check racecheck tests_comm_cuda 300
 }
 part_registers() {
   if [ -n "$simulate" ]; then

@@ -45,14 +45,37 @@ def wrong_options(_):
 
 
 def complete(out):
-    done = run("--only", "kernels,device,kernel-engine,memcheck", "--out", out)
+    done = run("--only", "kernels,memcheck,device,kernel-engine", "--out", out)
     report = out / "report.md"
     parts = parts_of(report)
-    check(done.returncode == 0 and len(parts) == 6, "not all parts passed", done.stdout, done.stderr, parts)
+    check(done.returncode == 0 and len(parts) == 7, "not all parts passed", done.stdout, done.stderr, parts)
     check("NOT RUN" in parts[0] and "kernels" in parts[1] and parts[1].find("passed") > 0, "another order", parts)
-    check("compute-sanitizer" in parts[5] and "NOT RUN" in parts[5], "memcheck is said to have run", parts)
+    check(all("compute-sanitizer" in p and "on tests_comm_cuda: NOT RUN" in p for p in parts[5:]),
+          "memcheck is said to have run, or is not last", parts)
     check(re.search(r"^All parts passed, simulated, \d+ s in all\.$", report.read_text(), re.M), report.read_text())
     check("tests passed" in (out / "log.txt").read_text() or "All tests" in (out / "log.txt").read_text(), "no log")
+
+
+def old_driver(folder):
+    """Checks that a driver which is older than nvcc is refused before the build, with both versions."""
+    fakes = {"nvcc": 'echo "Cuda compilation tools, release 13.0, V13.0.88"',
+             "nvidia-smi": 'case $1 in --*) echo fake ;; *) echo "| Driver Version: 570.1   CUDA Version: 12.8  |" ;; esac'}
+    for name, body in fakes.items():
+        (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+        (folder / name).chmod(0o755)
+    environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}
+    done = subprocess.run([COMMAND[0], "--only", "device", "--out", folder / "out"], capture_output=True, text=True,
+                          env=environment)
+    check(done.returncode == 6 and "it supports CUDA 12, and nvcc is of CUDA 13" in done.stderr, "not refused", done)
+
+
+def order(_):
+    """Checks that the part that may hang under compute-sanitizer comes last, with a time limit."""
+    script = COMMAND[0].read_text()
+    parts = re.search(r'^parts="(.*)"', script, re.M)[1].split()
+    check(parts[-1] == "memcheck", "memcheck is not the last part", parts)
+    limits = re.findall(r"^  check \w+ tests_comm_cuda (\d+)$", script, re.M)
+    check(len(limits) == 2 and max(map(int, limits)) <= 300, "no short limit for tests_comm_cuda", limits)
 
 
 def budget(out):
@@ -68,7 +91,7 @@ def failed(out):
     done = run("--only", "kernels,memcheck", "--out", out)
     del os.environ["VGPU_DEVICES"]
     parts = parts_of(out / "report.md")
-    check(done.returncode == 1 and "FAILED with exit code" in parts[0] and len(parts) == 2, "not refused", done, parts)
+    check(done.returncode == 1 and "FAILED with exit code" in parts[0] and len(parts) == 3, "not refused", done, parts)
 
 
 def killed(out):
@@ -97,7 +120,7 @@ def kept(out):
 
 
 def main():
-    for case in (wrong_options, complete, budget, failed, killed, kept):
+    for case in (wrong_options, old_driver, order, complete, budget, failed, killed, kept):
         with tempfile.TemporaryDirectory() as folder:
             case(pathlib.Path(folder))
         print(f"{case.__name__}: as it must be")

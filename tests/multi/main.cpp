@@ -126,8 +126,9 @@ void take_options(int& argc, char**& argv) {
     if (option == "--device" && value == "cuda") {
       if (ringsmith::device_count() == 0)
         leave(static_cast<int>(ringsmith::ExitCode::usage),
-              "no CUDA device was found: run these tests where there is one, or in the emulator's "
-              "build (cmake --preset release)");
+              ringsmith::why_no_devices() +
+                  ": run these tests where there is a device, or in the emulator's build (cmake "
+                  "--preset release)");
       options.device = ringsmith::Device::cuda(world_rank % ringsmith::device_count());
     } else if (option == "--engine")
       options.engine = ringsmith::comm::parse_cuda_engine(value);

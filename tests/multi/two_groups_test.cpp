@@ -1,6 +1,9 @@
 // Two threads use two groups of the same ranks concurrently.
+#include <atomic>
 #include <thread>
 
+#include "runtime/device/memory.hpp"
+#include "runtime/device/stream.hpp"
 #include "tests/multi/data.hpp"
 #include "tests/multi/group.hpp"
 #include "tests/support/catch.hpp"
@@ -60,4 +63,40 @@ TEST_CASE("two groups at once, their calls taking turns in one thread", "[multi]
     CHECK(buffers[call].wrong([&](std::size_t i) {
       return expected<float>(ReduceOp::sum, group().size(), i, call);
     }) == 0);
+}
+
+// With VGPU_DRIVER_WAITS=1 (entry multi_cuda_driver_waits), an allocation waits for running kernels
+// and blocks launches: on rank 0, one may wait for the first group's kernel and block the second's,
+// and on rank 1 the other way round.
+TEST_CASE("two groups while the ranks allocate device memory", "[multi][two_groups]") {
+  const auto other = init_process_group(group().options());
+  const Device device = group().device();
+  std::atomic<bool> stop{false};
+  std::thread allocates([&] {
+    while (device.is_cuda() && !stop) {
+      const DeviceGuard guard(device);
+      device_allocator::free(device, device_allocator::allocate(device, Bytes(100)));
+      device_allocator::release_cached(device);
+    }
+  });
+  std::size_t wrong = 0;
+  const auto run = [](ProcessGroup& g, std::size_t& out) {
+    Guarded<float> data(g, true, 500);
+    for (unsigned call = 0; call < 400; ++call) {
+      data.fill([&](std::size_t i) {
+        return contribution<float>(ReduceOp::sum, g.size(), g.rank(), i, call);
+      });
+      g.all_reduce(data.buffer());
+      out += data.wrong(
+          [&](std::size_t i) { return expected<float>(ReduceOp::sum, g.size(), i, call); });
+    }
+  };
+  std::thread beside([&] { run(*other, wrong); });
+  std::size_t wrong_here = 0;
+  run(group(), wrong_here);
+  beside.join();
+  stop = true;
+  allocates.join();
+  CHECK(wrong_here == 0);
+  CHECK(wrong == 0);
 }

@@ -92,7 +92,8 @@ void graph_runs_again_and_again() {
   CHECK(status == cudaStreamCaptureStatusActive);
   CHECK(cudaStreamSynchronize(stream) == cudaErrorStreamCaptureUnsupported);
   CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaErrorInvalidValue);
-  CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+  // The refused call has invalidated the capture.
+  CHECK(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated);
   CHECK(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureUnmatched);
   CHECK(graph == NULL);
   CHECK(read(x) == 0);  // nothing has run yet

@@ -4,6 +4,17 @@
 //     cudaStreamBeginCapture   kernel, copy, kernel   cudaStreamEndCapture --> graph
 //     cudaGraphInstantiate(graph) --> exec      cudaGraphLaunch(exec, stream), repeatedly
 //
+// While a stream is captured, calls that could wait for the captured work, or whose result depends
+// on it, are refused and invalidate the capture, as with CUDA:
+//
+//   mode of the capture   refused: cudaMalloc, cudaFree, event and stream queries, ...
+//   global                in all threads
+//   thread-local          in the thread that began the capture
+//   relaxed               in no thread, unless they concern the captured stream
+//
+// cudaThreadExchangeStreamCaptureMode changes the mode that a thread's own calls obey: a thread in
+// relaxed mode may make these calls during any capture.
+//
 // Events do not add other streams to a capture. Graphs cannot be built or changed node by node.
 #pragma once
 
@@ -31,6 +42,8 @@ enum cudaStreamCaptureStatus : int {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+// Exchanges *mode and the calling thread's mode, which is global at first.
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
                                  unsigned long long flags = 0);

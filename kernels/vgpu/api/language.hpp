@@ -58,14 +58,26 @@ VGPU_VECTORS(double, double, 16, 16)
 
 // ---- device functions ----
 //
-// The functions that <cmath> lacks: fast approximations (here as accurate as <cmath>), bit casts,
-// bit counts, and loads and stores with a cache hint (ignored here).
+// The functions that <cmath>, whose functions libm.hpp replaces, lacks: fast approximations (here as
+// accurate as <cmath>, unless VGPU_LIBM_ULPS is set), bit casts, bit counts, and loads and stores
+// with a cache hint (ignored here).
 
-inline float rsqrtf(float x) { return 1.0F / sqrtf(x); }
-inline double rsqrt(double x) { return 1.0 / sqrt(x); }
-inline float __expf(float x) { return expf(x); }
-inline float __logf(float x) { return logf(x); }
-inline float __powf(float x, float y) { return powf(x, y); }
+extern "C" {
+float vgpu_expf(float x);
+float vgpu_logf(float x);
+float vgpu_powf(float x, float y);
+}
+namespace vgpu {
+// The result of an inexact function of x, moved as VGPU_LIBM_ULPS says.
+float moved_result(float result, float x);
+double moved_result(double result, double x);
+}  // namespace vgpu
+
+inline float rsqrtf(float x) { return vgpu::moved_result(1.0F / sqrtf(x), x); }
+inline double rsqrt(double x) { return vgpu::moved_result(1.0 / sqrt(x), x); }
+inline float __expf(float x) { return vgpu_expf(x); }
+inline float __logf(float x) { return vgpu_logf(x); }
+inline float __powf(float x, float y) { return vgpu_powf(x, y); }
 inline float __fdividef(float x, float y) { return x / y; }
 inline float __frcp_rn(float x) { return 1.0F / x; }
 inline float __fsqrt_rn(float x) { return sqrtf(x); }

@@ -299,8 +299,9 @@ void gpus(Findings& out) {
     out.push_back({Verdict::ok, "GPUs", fmt::format("{} available to this process", seen)});
   else
     out.push_back({Verdict::warn, "GPUs",
-                   fmt::format("built with nvcc, but no GPU can be used ({} in the machine)", real),
-                   "nvidia-smi says why; CUDA_VISIBLE_DEVICES may hide them"});
+                   fmt::format("built with nvcc, but no GPU can be used ({} in the machine): {}",
+                               real, why_no_devices()),
+                   "nvidia-smi lists them; CUDA_VISIBLE_DEVICES may hide them"});
 #endif
   if (real > 0 && has_rdma() && !fs::exists("/sys/module/nvidia_peermem", none))
     out.push_back(

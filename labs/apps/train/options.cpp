@@ -23,8 +23,8 @@ std::string footer() {
   return how_to_start() + "\nEnvironment:\n" + starting_variables() +
          R"(  RINGSMITH_CUDA_CACHE   off: every tensor on a GPU is a separate cudaMalloc,
                          slow, so that a memory checker sees its bounds
-  CUDA_MODULE_LOADING, CUDA_DEVICE_MAX_CONNECTIONS
-                         read by the CUDA driver; EAGER and 32 unless set
+  CUDA_DEVICE_MAX_CONNECTIONS
+                         read by the CUDA driver; 32 unless set
 
 Exit codes: 0 done, 1 failed (NaN in the loss, full disk), 2 CUDA failed, 3
 communication failed, 4 a deadline passed, 6 wrong options or input, 7 no more
@@ -118,7 +118,10 @@ void add_machine_options(CommandLine& app, MachineOptions& o, const std::string&
   app.add_option("--powersgd-start", o.powersgd_start,
                  "steps of plain all-reduce before powersgd compresses")
       ->check(whole(2));
-  app.add_option("--timeout", o.timeout, "seconds that a rank waits for a peer before it fails")
+  app.add_option(
+         "--timeout", o.timeout,
+         "seconds that a rank waits for a peer before it fails; use minutes if a rank may be "
+         "late for a good reason, such as a slow file system (PyTorch waits 10 minutes)")
       ->check(seconds());
   app.add_flag("--stage-through-host", o.stage_through_host,
                "with --device cuda: stage gradients through host memory, for GPUs that cannot "

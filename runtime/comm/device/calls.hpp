@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/reduce.hpp"
 #include "runtime/comm/device/station.hpp"
@@ -118,5 +119,9 @@ void launch_ring(const RingCall& call, CUstream_st* stream);         // through 
 void launch_packet_ring(const RingCall& call, CUstream_st* stream);  // not for broadcast or reduce
 void launch_one_shot(const DirectCall& call, CUstream_st* stream);   // all_reduce by packets
 void launch_direct(const DirectCall& call, CUstream_st* stream);     // all_reduce by peer access
+
+// The addresses of the kernels above, for all types.
+[[nodiscard]] std::vector<const void*> ring_kernels();
+[[nodiscard]] std::vector<const void*> direct_kernels();
 
 }  // namespace ringsmith::comm::cuda_ipc

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "kernels/cuda/launch.hpp"
+#include "runtime/device/capture_guard.hpp"
 #include "runtime/device/driver_gate.hpp"
 #include "runtime/device/memory.hpp"
 #include "runtime/device/stream.hpp"
@@ -95,6 +96,7 @@ void DevicePeers::release_waiters() noexcept {
 int DevicePeers::find_laggard() noexcept {
   try {
     const DeviceGuard guard(device_);
+    const CaptureGuard beside_captures;
     for (int r = 0; r < segments_.size(); ++r) {
       const cudaError_t code = cudaEventQuery(event(r, kReadyEvent));
       if (code == cudaSuccess) continue;

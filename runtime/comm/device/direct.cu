@@ -154,4 +154,13 @@ void launch_direct(const DirectCall& call, CUstream_st* stream) {
   });
 }
 
+std::vector<const void*> direct_kernels() {
+  std::vector<const void*> all;
+  for_all_types([&]<class T>(TypeTag<T>) {
+    all.push_back(reinterpret_cast<const void*>(one_shot<T>));
+    all.push_back(reinterpret_cast<const void*>(direct<T>));
+  });
+  return all;
+}
+
 }  // namespace ringsmith::comm::cuda_ipc

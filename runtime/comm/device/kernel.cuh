@@ -50,6 +50,24 @@ void with_other_sign([[maybe_unused]] DType dtype, [[maybe_unused]] F&& f) {
   throw UsageError("only u8, i32 and i64 have a type of the other signedness");
 }
 
+// Call with_type() and with_other_sign() for every type for which there are kernels.
+template <class F>
+void for_all_types(const F& f) {
+#ifdef RINGSMITH_WEAKEN
+  with_type(DType::f32, f);
+#else
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64, DType::i32, DType::i64,
+                            DType::u8})  // and bool, as u8
+    with_type(dtype, f);
+#endif
+}
+template <class F>
+void for_other_signs([[maybe_unused]] const F& f) {
+#ifndef RINGSMITH_WEAKEN
+  for (const DType dtype : {DType::u8, DType::i32, DType::i64}) with_other_sign(dtype, f);
+#endif
+}
+
 template <class Call>
 dim3 grid_of(const Call& call) {
   return dim3(static_cast<unsigned>(call.blocks));

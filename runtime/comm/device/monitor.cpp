@@ -99,8 +99,10 @@ void Monitor::look_at(const DeviceOperation& operation, bool done, milliseconds 
   if (!done && failed.kind == FailureKind::none && age >= health_.timeout()) {
     failed.kind = FailureKind::timeout;
     failed.culprit = device_peers_.find_laggard();
-    failed.text = operation.call() + " has not ended " + std::to_string(health_.timeout().count()) +
-                  " ms after its data was ready. ";
+    failed.text =
+        operation.call() + " has not ended " + std::to_string(health_.timeout().count()) +
+        " ms after its data was ready (a longer --timeout, GroupOptions::timeout, helps if "
+        "a rank is only slow). ";
     if (failed.culprit >= 0)
       failed.text +=
           "The stream of rank " + std::to_string(failed.culprit) + " has not reached it. ";

@@ -3,6 +3,7 @@
 //     call --> check, event on the caller's stream --> queue --> agreement barrier of the hosts
 //          --> an engine on the group's stream, after that event --> event: done
 //          --> wait(): the caller's stream continues after it
+#include <atomic>
 #include <set>
 
 #include "kernels/cuda/launch.hpp"
@@ -36,6 +37,22 @@ bool becomes_idle(const Stream& stream, std::chrono::milliseconds most) {
     return false;
   }
 }
+
+// Counts the groups of this process that launch on devices.
+class Counted {
+ public:
+  Counted() { ++count(); }
+  ~Counted() { --count(); }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  [[nodiscard]] bool several() const { return count() > 1; }
+
+ private:
+  static std::atomic<int>& count() {
+    static std::atomic<int> groups{0};
+    return groups;
+  }
+};
 
 // Thrown on all ranks if a rank cannot use another rank's memory.
 struct Refused {
@@ -152,13 +169,16 @@ class PeerBackend : public DeviceBackend {
       const auto locate = [&](const ConstBuffer& buffer) {
         return arena_->locate(buffer.data(), buffer.size()).value_or(kNotShared);
       };
-      agreement.answer(locate(transfer.input), locate(transfer.output));
+      agreement.answer(locate(transfer.input), locate(transfer.output), counted_.several());
       agreement.await_all();
+      bool launch_together = share_process_;
+      for (int r = 0; r < group_.peers.size(); ++r)
+        launch_together |= agreement.answer_of(r).several.load(std::memory_order_relaxed) != 0;
       const Sharing sharing = look_at_buffers(
           agreement, transfer.call, group_.peers.size(), buffers_,
           [&](int r, std::uint64_t location) { return device_peers_->address(r, location); });
       const JointLaunch together;
-      if (share_process_) {  // no rank launches before all hold the gate: driver_gate.hpp
+      if (launch_together) {  // no rank launches before all hold the gate: driver_gate.hpp
         agreement.answer();
         agreement.await_all();
       }
@@ -177,6 +197,7 @@ class PeerBackend : public DeviceBackend {
   Group group_;
   cuda_ipc::Decision decision_;
   bool share_process_ = false;  // true if any ranks share a process
+  Counted counted_;
   std::unique_ptr<cuda_ipc::DevicePeers> device_peers_;
   std::shared_ptr<cuda_ipc::DeviceArena> arena_;
   std::unique_ptr<cuda_ipc::HandOff> hand_off_;

@@ -131,4 +131,15 @@ void launch_packet_ring(const RingCall& call, CUstream_st* stream) {
   });
 }
 
+std::vector<const void*> ring_kernels() {
+  std::vector<const void*> all;
+  for_all_types([&]<class T>(TypeTag<T>) {
+    all.push_back(reinterpret_cast<const void*>(ring<T>));
+    all.push_back(reinterpret_cast<const void*>(packet_ring<T>));
+  });
+  for_other_signs(
+      [&]<class T>(TypeTag<T>) { all.push_back(reinterpret_cast<const void*>(ring<T>)); });
+  return all;
+}
+
 }  // namespace ringsmith::comm::cuda_ipc

@@ -1,12 +1,15 @@
 #include "runtime/comm/device/whereabouts.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <random>
 #include <sstream>
 #include <unistd.h>
 
 #include "kernels/cuda/launch.hpp"
+#include "runtime/comm/device/calls.hpp"
 #include "runtime/comm/schedule/schedule.hpp"
+#include "runtime/device/driver_gate.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 
@@ -45,12 +48,34 @@ Shape shape_for(const cudaDeviceProp& properties) {
           std::size_t{128} << 10};
 }
 
+// Loads the kernels that wait for other ranks' kernels, and returns the number of blocks of any of
+// them that the device holds simultaneously; the compiled kernels' registers limit it.
+//
+// By default, the driver loads a kernel at its first launch, and may wait for the device's running
+// kernels then. If another rank of this process has launched its kernel and waits for this one, the
+// wait would never end.
+int load_kernels(const cudaDeviceProp& properties, int threads) {
+  const DriverCall gate;
+  std::vector<const void*> kernels = ring_kernels();
+  const std::vector<const void*> more = direct_kernels();
+  kernels.insert(kernels.end(), more.begin(), more.end());
+  int fewest = std::numeric_limits<int>::max();
+  for (const void* kernel : kernels) {
+    cudaFuncAttributes attributes{};
+    cuda_check(cudaFuncGetAttributes(&attributes, kernel));
+    int blocks = 0;
+    cuda_check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0));
+    fewest = std::min(fewest, blocks);
+  }
+  return fewest * properties.multiProcessorCount;
+}
+
 std::string record_of(const Whereabouts& w) {
   std::string name = w.name;
   std::replace(name.begin(), name.end(), ' ', '_');
   return w.process + ' ' + w.uuid + ' ' + std::to_string(w.device.index) + ' ' + name + ' ' +
          std::to_string(w.shape.channels) + ' ' + std::to_string(w.shape.threads) + ' ' +
-         std::to_string(w.shape.slot_bytes);
+         std::to_string(w.shape.slot_bytes) + ' ' + std::to_string(w.resident);
 }
 
 Whereabouts parse(const std::string& record) {
@@ -58,7 +83,7 @@ Whereabouts parse(const std::string& record) {
   std::istringstream in(record);
   int index = 0;
   if (!(in >> w.process >> w.uuid >> index >> w.name >> w.shape.channels >> w.shape.threads >>
-        w.shape.slot_bytes))
+        w.shape.slot_bytes >> w.resident))
     throw CommError("corrupt record of a device: '" + record +
                     "'; do all ranks have a device (GroupOptions::device)?");
   w.device = Device::cuda(index);
@@ -95,6 +120,21 @@ std::string both(const Shared& shared) {
   return "ranks " + std::to_string(shared.first) + " and " + std::to_string(shared.second);
 }
 
+// Why the kernels of all ranks cannot run simultaneously, or "". Every block of a collective waits
+// for blocks of other ranks, so all of them must be resident.
+std::string find_crowded(const std::vector<Whereabouts>& ranks, int channels) {
+  for (const Whereabouts& w : ranks) {
+    const auto sharing = static_cast<int>(std::ranges::count(ranks, w.uuid, &Whereabouts::uuid));
+    const int blocks = sharing * channels;
+    if (blocks <= w.resident) continue;
+    return "the " + std::to_string(sharing) + (sharing == 1 ? " rank" : " ranks") + " on device " +
+           w.uuid + " (" + w.name + ") would run " + std::to_string(blocks) +
+           " blocks that wait for each other, and the device holds " + std::to_string(w.resident) +
+           " such blocks simultaneously";
+  }
+  return "";
+}
+
 std::string how_peers_are_reached(const std::vector<Whereabouts>& ranks) {
   std::size_t pointers = 0, handles = 0;
   for (std::size_t a = 0; a < ranks.size(); ++a)
@@ -120,8 +160,14 @@ void throw_unreachable(CudaEngine asked, const std::string& why) {
 
 std::vector<Whereabouts> exchange_whereabouts(Bootstrap& bootstrap, Device device) {
   const cudaDeviceProp properties = properties_of(device.index);
-  const Whereabouts mine{process_token(), uuid_of(properties),   device,
-                         properties.name, shape_for(properties), {}};
+  const Shape shape = shape_for(properties);
+  const Whereabouts mine{process_token(),
+                         uuid_of(properties),
+                         device,
+                         properties.name,
+                         shape,
+                         {},
+                         load_kernels(properties, shape.threads)};
   std::vector<Whereabouts> ranks;
   for (const std::string& record : bootstrap.all_gather(record_of(mine)))
     ranks.push_back(parse(record));
@@ -166,6 +212,14 @@ Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked) {
     decision.lines.push_back(asked == CudaEngine::stream
                                  ? "stream engine, as requested"
                                  : "stream engine; the kernel engine was refused: " + reason);
+    return decision;
+  }
+  const std::string crowded = find_crowded(ranks, decision.shape.channels);
+  if (!crowded.empty() && asked == CudaEngine::kernel)
+    throw UsageError("kernel engine: " + crowded +
+                     "; use --engine stream, or fewer ranks on this device");
+  if (!crowded.empty() && asked == CudaEngine::automatic) {
+    decision.lines.push_back("stream engine; the kernel engine was refused: " + crowded);
     return decision;
   }
   if (asked == CudaEngine::automatic) {

@@ -16,9 +16,11 @@ struct Whereabouts {
   std::string name;     // of the device
   Shape shape;          // the kernel engine's choice for this device
   std::string reaches;  // by rank: '0' if this rank's device cannot reach that rank's memory
+  int resident = 0;     // blocks of the kernel engine that the device holds simultaneously
 };
 
-// Collective. Returns the whereabouts of all ranks, in rank order.
+// Collective. Returns the whereabouts of all ranks, in rank order. Loads the kernel engine's
+// kernels on this rank's device.
 [[nodiscard]] std::vector<Whereabouts> exchange_whereabouts(Bootstrap& bootstrap, Device device);
 
 struct Decision {
@@ -31,7 +33,8 @@ struct Decision {
 [[noreturn]] void throw_unreachable(CudaEngine asked, const std::string& why);
 // Chooses the engine: a pure function, so all ranks make the same decision. Throws UsageError if an
 // engine is requested but the devices cannot reach each other, or if the kernel engine is requested
-// but processes share a device.
+// but its kernels cannot run simultaneously: processes share a device, or a device cannot hold all
+// blocks of its ranks.
 [[nodiscard]] Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked);
 
 }  // namespace ringsmith::comm::cuda_ipc

@@ -46,8 +46,9 @@ struct CallRecord {
 struct alignas(64) Answer {
   std::atomic<std::uint64_t> round{0};  // published last
   CallRecord record;
-  std::atomic<std::uint64_t> input{0};   // bytes from the start of the segment; on a device:
-  std::atomic<std::uint64_t> output{0};  // Location (device_memory.hpp); or kNotShared
+  std::atomic<std::uint64_t> input{0};    // bytes from the start of the segment; on a device:
+  std::atomic<std::uint64_t> output{0};   // Location (device_memory.hpp); or kNotShared
+  std::atomic<std::uint32_t> several{0};  // 1: the rank's process has several groups on devices
 };
 
 // Whether a rank has left its group: not yet, in good order, or because an exception unwound its

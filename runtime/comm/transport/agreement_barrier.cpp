@@ -5,12 +5,13 @@
 
 namespace ringsmith::comm {
 
-void AgreementBarrier::answer(std::uint64_t input, std::uint64_t output) {
+void AgreementBarrier::answer(std::uint64_t input, std::uint64_t output, bool several) {
   ++round_;
   Answer& mine = peers_.segments().mine().answers[round_ % 2];
   mine.record.copy(peers_.segments().mine().board.record, std::memory_order_relaxed);
   mine.input.store(input, std::memory_order_relaxed);
   mine.output.store(output, std::memory_order_relaxed);
+  mine.several.store(several ? 1 : 0, std::memory_order_relaxed);
   peers_.segments().expose_to_all(&mine, sizeof mine);
   peers_.segments().publish(mine.round, round_);
 }

@@ -20,8 +20,10 @@ class AgreementBarrier {
   [[nodiscard]] std::uint64_t round() const { return round_; }  // the last round opened
 
   // Announces the call that is on this rank's board, and publishes everything that this rank has
-  // staged. input, output: the places of the call's buffers, as in Answer, or kNotShared.
-  void answer(std::uint64_t input = kNotShared, std::uint64_t output = kNotShared);
+  // staged. input, output: the places of the call's buffers, as in Answer, or kNotShared. several:
+  // as in Answer.
+  void answer(std::uint64_t input = kNotShared, std::uint64_t output = kNotShared,
+              bool several = false);
   // Waits for all other ranks. Throws MismatchError if one of them is in another call, and whatever
   // Peers::wait() throws.
   void await_all();

@@ -31,7 +31,11 @@ enum class Transport : std::uint8_t { automatic, shm, tcp, rdma };
 [[nodiscard]] Transport parse_transport(std::string_view name);  // else UsageError
 
 struct GroupOptions {
-  // Deadline of every wait; milliseconds::max() means none. Must be above 0, else UsageError.
+  // Deadline of every wait; milliseconds::max() means none. Must be above 0, else UsageError. It is
+  // for ranks that hang: a process that has ended is noticed without it. 30 s suits short jobs,
+  // where an early report is worth more than patience. Choose minutes if a rank may be late for a
+  // good reason, such as a slow file system or the first use of a library on a GPU: PyTorch's NCCL
+  // groups wait for ten minutes.
   std::chrono::milliseconds timeout{30'000};
   Algorithm algorithm = Algorithm::automatic;  // for reductions that support it
   Device device;                               // cpu: host memory only; same kind on all ranks

@@ -1,6 +1,8 @@
 // Tests groups on devices, with ranks as threads. In every kind of buffer, both engines must
 // produce the host transport's bits, and other work on the streams must not affect them.
 #include <atomic>
+#include <cstdio>
+#include <filesystem>
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/device_process_group.hpp"
@@ -8,6 +10,7 @@
 #include "runtime/device/transfer.hpp"
 #include "tests/comm/cuda/device_ranks.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/run_program.hpp"
 
 using namespace ringsmith;
 using namespace ringsmith::comm;
@@ -194,6 +197,65 @@ TEST_CASE("threads as ranks: packets go on when the number of the call comes rou
   CHECK(wrong[0] + wrong[1] == 0);
 }
 
+// The group's threads launch, wait and query events during the capture.
+TEST_CASE("threads as ranks: a group at work does not end its callers' captures", "[vgpu]") {
+  for (const CudaEngine engine : kEngines) {
+    GroupOptions options;
+    options.engine = engine;
+    const auto ends = run_on_devices<cudaError_t>(2, options, [](ProcessGroup& g) {
+      const DeviceData<float> data(g, true, std::vector<float>(20'000, 1.0F));
+      const Stream captured = Stream::create(g.device());
+      std::vector<WorkPtr> works;
+      for (int call = 0; call < 10; ++call)
+        works.push_back(g.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::max));
+      cuda_check(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      cudaGraph_t graph = nullptr;
+      const cudaError_t end = cudaStreamEndCapture(captured.get(), &graph);
+      if (graph != nullptr) cuda_check(cudaGraphDestroy(graph));
+      (void)cudaGetLastError();
+      for (const WorkPtr& work : works) work->host_wait();
+      return end;
+    });
+    INFO("engine " << name_of(engine));
+    for (const cudaError_t end : ends) CHECK(end == cudaSuccess);
+  }
+}
+
+#ifdef RINGSMITH_VGPU
+TEST_CASE("ranks on a small device", "[.][resident]") {
+  GroupOptions options;
+  options.engine = CudaEngine::kernel;
+  options.timeout = std::chrono::seconds(5);
+  for (const int world : {2, 3}) {
+    try {
+      const auto wrong = run_on_devices<std::size_t>(
+          world, options,
+          [](ProcessGroup& g) {
+            return compare_with_host<float>(g, {.algorithm = Algorithm::ring, .count = 5000});
+          },
+          1);
+      std::printf("%d ranks: %zu wrong\n", world, sum_of(wrong));
+    } catch (const UsageError& error) {
+      std::puts(error.what());  // Catch would break the line
+    }
+  }
+}
+
+// Each rank has two blocks, and a device has four multiprocessors.
+TEST_CASE("ranks whose blocks a device cannot hold together are refused, before they hang",
+          "[vgpu]") {
+  const testing::ProgramResult run = testing::run_program(
+      {"env", "VGPU_RESIDENT=1", "VGPU_DEVICES=1",
+       std::filesystem::read_symlink("/proc/self/exe").string(), "[resident]"});
+  CHECK_THAT(run.out,
+             ContainsSubstring("2 ranks: 0 wrong") &&
+                 ContainsSubstring("kernel engine: the 3 ranks on device ") &&
+                 ContainsSubstring("(vgpu) would run 6 blocks that wait for each other, and the "
+                                   "device holds 4 such blocks simultaneously"));
+}
+#endif
+
 // With VGPU_DRIVER_WAITS=1 (entry comm_cuda_driver_waits), an allocation waits for running kernels,
 // and launches wait for the allocation. An allocation between two ranks' launches of one collective
 // would deadlock.
@@ -226,6 +288,47 @@ TEST_CASE(
           bad += data.wrong(want);
         }
         return bad;
+      },
+      1);
+  CHECK(sum_of(wrong) == 0);
+}
+
+// With VGPU_DRIVER_WAITS=1, the first launch of a kernel that is not loaded waits for running
+// kernels, and other launches wait for it. A first launch by one group between two ranks' launches
+// of the other group would deadlock.
+TEST_CASE("a group uses new types while another group's kernels wait for each other",
+          "[vgpu][driver]") {
+  GroupOptions options;
+  options.engine = CudaEngine::kernel;
+  options.timeout = std::chrono::seconds(20);
+  const auto wrong = run_on_devices<std::size_t>(
+      2, options,
+      [](ProcessGroup& g) {
+        const auto other = g.split(0);
+        std::size_t bad = 0, bad_beside = 0;
+        std::thread beside([&] {
+          const DeviceGuard guard(g.device());
+          const StreamGuard stream(Stream::create(g.device()));
+          try {
+            for (const auto algorithm : {Algorithm::ring, Algorithm::direct})
+              for (const std::size_t count : {100, 40'003}) {
+                const Case c{.op = ReduceOp::max, .algorithm = algorithm, .count = count};
+                bad_beside += compare_with_host<f16>(*other, c) +
+                              compare_with_host<bf16>(*other, c) +
+                              compare_with_host<double>(*other, c) +
+                              compare_with_host<std::int32_t>(*other, c) +
+                              compare_with_host<std::int64_t>(*other, c) +
+                              compare_with_host<std::uint8_t>(*other, c);
+              }
+          } catch (const Error& error) {
+            std::fprintf(stderr, "%s\n", error.what());
+            bad_beside = 1;
+          }
+        });
+        for (int round = 0; round < 60; ++round)
+          bad += compare_with_host<float>(g, {.algorithm = Algorithm::ring, .count = 3000});
+        beside.join();
+        return bad + bad_beside;
       },
       1);
   CHECK(sum_of(wrong) == 0);

@@ -51,9 +51,10 @@ std::size_t wrong_values(Stations& stations, const Case& c) {
       call.input[p] = in[p].data() + c.offset;
       call.output[p] = (c.in_place ? in : out)[p].data() + c.offset;
     }
+    stations.require_all_waiting();
     (c.direct ? launch_direct : launch_one_shot)(call, stations.stream(r).get());
   }
-  stations.synchronize();
+  stations.finish();
   stations.meeting += 2;
   ++stations.packet_flag;
 

@@ -1,11 +1,14 @@
 // Tests the ring kernels without a group. Results must have the schedules' bits for every type,
 // alignment and shape. A kernel whose peer never arrives reports its position.
 #include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <random>
 
 #include "tests/comm/cuda/stations.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/run_program.hpp"
 
 using namespace ringsmith;
 using namespace ringsmith::comm;
@@ -85,9 +88,10 @@ std::size_t wrong_bytes(Stations& stations, const Case& c) {
     call.arithmetic = c.arithmetic;
     call.input = in[static_cast<std::size_t>(r)].data() + begin;
     call.output = (c.in_place ? in : out)[static_cast<std::size_t>(r)].data() + begin;
+    stations.require_all_waiting();
     (c.packets ? launch_packet_ring : launch_ring)(call, stations.stream(r).get());
   }
-  stations.synchronize();
+  stations.finish();
   if (c.packets) ++stations.packet_flag;
 
   std::vector<std::byte> expected(bytes);
@@ -185,6 +189,29 @@ TEST_CASE("a kernel whose peer never comes ends, and says where it stood", "[vgp
     CHECK(stations.report(1).written == 0);
   }
 }
+
+#ifdef RINGSMITH_VGPU
+TEST_CASE("a ring whose launches wait", "[.][launch_blocking]") {
+  Stations stations(2, kSmall);
+  CHECK(stations.nanoseconds <= 30'000'000'000);
+  stations.nanoseconds = 200'000'000;
+  try {
+    (void)wrong_bytes(stations, {.world = 2, .count = 1000, .arithmetic = {}});
+  } catch (const Error& error) {
+    std::puts(error.what());  // Catch would break the line
+  }
+}
+
+TEST_CASE("a tool that makes launches wait ends these tests with a reason, not with a hang",
+          "[vgpu]") {
+  const testing::ProgramResult run = testing::run_program(
+      {"env", "VGPU_LAUNCH_BLOCKING=1", std::filesystem::read_symlink("/proc/self/exe").string(),
+       "[launch_blocking]"});
+  CHECK(run.exit_code == 0);
+  CHECK_THAT(run.out,
+             ContainsSubstring("rank 0's kernel waited too long for rank 1's; do launches wait"));
+}
+#endif
 
 TEST_CASE("a kernel ends when its host says stop", "[vgpu]") {
   Stations stations(2, kSmall);

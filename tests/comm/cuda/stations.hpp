@@ -78,6 +78,21 @@ class Stations {
   void synchronize() const {
     for (const Stream& stream : streams_) stream.synchronize();
   }
+  // Throws if a kernel has given up waiting. One thread launches all ranks' kernels, so a tool that
+  // makes launches wait for their kernels keeps rank 1 from being launched while rank 0 waits for
+  // it.
+  void require_all_waiting() const {
+    for (comm::cuda_ipc::KernelReport* report : reports_)
+      if (has_written(*report))
+        throw Error("rank " + std::to_string(report->rank) + "'s kernel waited too long for rank " +
+                    std::to_string(report->peer) +
+                    "'s; do launches wait for their kernels here (CUDA_LAUNCH_BLOCKING=1, or a "
+                    "tool such as compute-sanitizer)?");
+  }
+  void finish() const {
+    synchronize();
+    require_all_waiting();
+  }
 
   // Returns the ring call of `rank` in a direction (+1 or -1), with the schedule's chunks.
   [[nodiscard]] RingCall ring(comm::Collective collective, int rank, int direction,
@@ -126,7 +141,9 @@ class Stations {
   std::uint32_t packet_flag = 1;
   std::uint64_t meeting = 1;
   std::uint64_t limit = ~std::uint64_t{0};  // maximum number of polls
-  std::uint64_t nanoseconds = ~std::uint64_t{0};
+  // Far longer than any test, but an end: without it a kernel whose peer is never launched blocks
+  // the device, and the test, forever.
+  std::uint64_t nanoseconds = 20'000'000'000;
 
  private:
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }

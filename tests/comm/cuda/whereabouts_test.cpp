@@ -18,7 +18,8 @@ std::vector<Whereabouts> ranks(const std::string& processes, const std::string& 
                    Device::cuda(devices[r] - '0'),
                    "gpu",
                    {4, 128, 4096},
-                   std::string(processes.size(), '1')});
+                   std::string(processes.size(), '1'),
+                   8});
   return all;
 }
 
@@ -64,6 +65,29 @@ TEST_CASE("ranks of one process that share a device use a, or b if it is asked f
   CHECK(decide(shared, CudaEngine::kernel).engine == CudaEngine::kernel);
   CHECK_THAT(text(decide(shared, CudaEngine::kernel)),
              ContainsSubstring("kernel engine, as requested: ranks 0 and 1 share a device"));
+}
+
+TEST_CASE("the kernel engine is refused if a device does not hold all blocks of its ranks",
+          "[vgpu]") {
+  // Every rank has 4 blocks, and a device holds 8.
+  CHECK(decide(ranks("aa", "00"), CudaEngine::kernel).engine == CudaEngine::kernel);
+  CHECK_THROWS_WITH(decide(ranks("aaaa", "0100"), CudaEngine::kernel),
+                    ContainsSubstring("the 3 ranks on device uuid-0 (gpu) would run 12 blocks that "
+                                      "wait for each other, and the device holds 8"));
+  CHECK_THROWS_AS(decide(ranks("aaa", "000"), CudaEngine::kernel), UsageError);
+  CHECK(decide(ranks("aaa", "000"), CudaEngine::stream).engine == CudaEngine::stream);
+  CHECK(decide(ranks("aaa", "000"), CudaEngine::automatic).engine == CudaEngine::stream);
+  // A kernel with too many registers for a block of this size.
+  auto apart = ranks("ab", "01");
+  apart[1].resident = 0;
+  CHECK_THAT(text(decide(apart, CudaEngine::automatic)),
+             ContainsSubstring("stream engine; the kernel engine was refused: the 1 rank on device "
+                               "uuid-1"));
+  CHECK_THROWS_AS(decide(apart, CudaEngine::kernel), UsageError);
+  // The smallest shape of all ranks counts.
+  auto small = ranks("aaa", "000");
+  small[2].shape.channels = 2;
+  CHECK(decide(small, CudaEngine::kernel).engine == CudaEngine::kernel);
 }
 
 TEST_CASE(
