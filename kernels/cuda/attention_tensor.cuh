@@ -14,7 +14,7 @@
 
 #include "kernels/attention.hpp"
 #include "kernels/cuda/attention_tiles.cuh"
-#include "kernels/cuda/elementwise_math.cuh"
+#include "kernels/cuda/intrinsics.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/pack.cuh"
 
@@ -30,35 +30,59 @@ constexpr int kRowStride = dim + kCopy;
 template <int dim, int rows>
 constexpr int kTileSize = rows* kRowStride<dim>;  // elements
 
-// A (batch, head) as rows of bf16 in memory.
-struct HalfRows {
-  const bf16* data;
-  std::int64_t stride, rows, dim;
-  bool packs;  // aligned for cp.async
-};
-inline bool half_packs(const Heads<const bf16>& h) {
+// True if pieces of kCopy elements of all rows are aligned for cp.async, and rows consist of whole
+// pieces.
+inline bool half_packs(const Heads<const bf16>& h, const AttentionShape& s) {
   return aligned_for(h.data, kCopy) && h.batch_stride % kCopy == 0 && h.head_stride % kCopy == 0 &&
-         h.token_stride % kCopy == 0;
+         h.token_stride % kCopy == 0 && s.dim % kCopy == 0;
 }
 
-// Starts copies of rows first to first + count - 1. Elements beyond the last row or column become
-// 0.
-template <int dim, int count>
-__device__ void fetch_rows(bf16* tile, const HalfRows& from, std::int64_t first) {
-  constexpr int kAcross = dim / kCopy;
-  for (int e = static_cast<int>(threadIdx.x); e < count * kAcross; e += kTensorThreads) {
-    const int row = e / kAcross, d = e % kAcross * kCopy;
-    bf16* const to = tile + row * kRowStride<dim> + d;
-    const std::int64_t left = first + row < from.rows ? smaller(from.dim - d, kCopy) : 0;
-    const int n = left > 0 ? static_cast<int>(left) : 0;
-    const bf16* const source = from.data + (first + row) * from.stride + d;
-    if (from.packs) {
-      copy_async(to, n > 0 ? source : from.data, n * static_cast<int>(sizeof(bf16)));
-    } else {
-      for (int q = 0; q < kCopy; ++q) to[q] = q < n ? source[q] : bf16(0.0F);
-    }
+// Copies the rows of a head into shared memory, tile after tile. A thread copies one piece of every
+// kApart-th row, and keeps the address of its next piece: it adds to the address instead of
+// computing one for each piece. Elements beyond the last row or column become 0.
+template <int dim, int rows>
+class TileCopies {
+ public:
+  // The first tile begins at row `first`.
+  __device__ TileCopies(const Heads<const bf16>& h, const TileJob& job, const AttentionShape& s,
+                        bool packs, std::int64_t first)
+      : next_(h.head(job.batch, job.head) + (first + row()) * h.token_stride + column()),
+        apart_(kApart * h.token_stride),
+        left_(static_cast<int>(s.tokens - first) - row()),
+        width_(static_cast<int>(s.dim) - column()),
+        packs_(packs) {
+    if (width_ <= 0) left_ = 0;  // dim is smaller than the tile's
   }
-}
+
+  // Starts the copies of the next tile. If not `packs`, they are complete on return.
+  __device__ void start(bf16* tile) {
+    bf16* const to = tile + row() * kRowStride<dim> + column();
+    if (packs_) {
+#pragma unroll
+      for (int r = 0; r < rows; r += kApart, next_ += apart_)
+        copy_async_or_zeros(to + r * kRowStride<dim>, next_, r < left_);
+    } else {
+#pragma unroll 1
+      for (int r = 0; r < rows; r += kApart, next_ += apart_)
+#pragma unroll 1
+        for (int q = 0; q < kCopy; ++q)
+          to[r * kRowStride<dim> + q] = r < left_ && q < width_ ? next_[q] : bf16();
+    }
+    left_ -= rows;
+  }
+
+ private:
+  static constexpr int kAcross = dim / kCopy, kApart = kTensorThreads / kAcross;
+  static_assert(rows % kApart == 0);
+  __device__ static int row() { return static_cast<int>(threadIdx.x) / kAcross; }
+  __device__ static int column() { return static_cast<int>(threadIdx.x) % kAcross * kCopy; }
+
+  const bf16* next_;
+  std::int64_t apart_;
+  int left_;   // rows from next_ to the head's end
+  int width_;  // elements of the row from next_ on
+  bool packs_;
+};
 
 // Sums of a warp: 16 rows x n columns as tiles of 16 x 8.
 template <int n>
@@ -80,10 +104,6 @@ __device__ void add_scores(HalfSums<n>& sums, const bf16* a, int row, const bf16
       multiply_fragments(sums[j / 8 + 1], left, {right[2], right[3]});
     }
   }
-}
-
-__device__ inline std::uint32_t two_halves(float low, float high) {
-  return std::uint32_t{bf16(high).bits} << 16 | bf16(low).bits;
 }
 
 // out += P B, with P given as the sums of a score product over the n rows of B.
@@ -114,19 +134,35 @@ __device__ inline int column_of(int j, int q) {
   return 8 * j + static_cast<int>(threadIdx.x) % 4 * 2 + q % 2;
 }
 
+// True if two neighbours in a row may be stored at once.
+inline bool half_pairs(const Heads<bf16>& h, const AttentionShape& s) {
+  return aligned_for(h.data, 2) && h.batch_stride % 2 == 0 && h.head_stride % 2 == 0 &&
+         h.token_stride % 2 == 0 && s.dim % 2 == 0;
+}
+
 // Stores a warp's 16 rows, from row `first` on, each multiplied by its factor.
 template <int dim>
-__device__ void store_rows(const HalfSums<dim>& sums, const float (&factor)[2], bf16* to,
-                           std::int64_t stride, std::int64_t first, std::int64_t rows,
-                           std::int64_t width) {
+__device__ void store_rows(const HalfSums<dim>& sums, const float (&factor)[2],
+                           const Heads<bf16>& to, const TileJob& job, const AttentionShape& s,
+                           bool pairs, std::int64_t first) {
 #pragma unroll
-  for (int j = 0; j < dim / 8; ++j)
+  for (int h = 0; h < 2; ++h) {
+    const std::int64_t row = first + row_of(2 * h);
+    bf16* const at = to.head(job.batch, job.head) + row * to.token_stride;
+    const int width = row < s.tokens ? static_cast<int>(s.dim) : 0;
 #pragma unroll
-    for (int q = 0; q < 4; ++q) {
-      const std::int64_t row = first + row_of(q), column = column_of(j, q);
-      if (row < rows && column < width)
-        to[row * stride + column] = bf16(sums[j][q] * factor[q / 2]);
+    for (int j = 0; j < dim / 8; ++j) {
+      const int column = column_of(j, 0);
+      const std::uint32_t two =
+          two_halves(sums[j][2 * h] * factor[h], sums[j][2 * h + 1] * factor[h]);
+      if (pairs && column < width) {
+        *reinterpret_cast<std::uint32_t*>(at + column) = two;
+      } else {
+        if (column < width) at[column].bits = static_cast<std::uint16_t>(two);
+        if (column + 1 < width) at[column + 1].bits = static_cast<std::uint16_t>(two >> 16);
+      }
     }
+  }
 }
 
 template <class F>
