@@ -98,8 +98,9 @@ struct AttentionBf16Saved {
   std::span<const RowStatistic<float>> statistics;
 };
 namespace cuda {
-// True if the current device has tensor cores for bf16 and dim is 1 to 128. On the emulator, where
-// they are slow, version 8 or 9 of the matrix product must also be selected.
+// True if the current device has tensor cores for bf16, dim is 1 to 128, and there are at most
+// 4,194,240 tokens and 65,535 batches. On the emulator, where tensor cores are slow, version 8 or 9
+// of the matrix product must also be selected.
 [[nodiscard]] bool has_attention_bf16(const AttentionShape& shape);
 void attention_bf16(Heads<const bf16> q, Heads<const bf16> k, Heads<const bf16> v, Heads<bf16> out,
                     std::span<RowStatistic<float>> statistics, const AttentionShape& shape);

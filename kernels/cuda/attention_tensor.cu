@@ -5,7 +5,7 @@
 //             next tiles
 //   dq        one block per tile of queries, looping over the keys: P and dS from the rows' terms,
 //             dQ += dS K
-//   dk, dv    one block per tile of keys, looping over the queries, with the corresponding
+//   dk, dv    one block per tile of keys (dim 128: for each of the two), looping over the queries, with the corresponding
 //             transposed products, S^T = K Q^T, dV += P^T dO, dK += dS^T Q
 //
 // P is computed three times and dS twice. A single backward kernel would compute each only once,
@@ -41,7 +41,6 @@ namespace ringsmith::kernels::cuda {
 namespace {
 
 constexpr std::int64_t kMostDim = 128;
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;  // positions are ints
 constexpr float kLog2E = 1.44269504F, kLn2 = 0.693147181F;
 // Keys per tile. Long rows have fewer, to save registers.
 template <int dim>
@@ -49,6 +48,11 @@ constexpr int kAlong = dim == 128 ? 32 : 64;
 // The backward kernels process a tile in parts of 32 keys or queries, for the same reason.
 template <int rows>
 constexpr int kPart = rows < 32 ? rows : 32;
+
+// Blocks of a multiprocessor, whose 64 Ki registers they share.
+constexpr int kForwardBlocks = 4, kQueryBlocks = 3;
+template <int dim>
+constexpr int kKeyBlocks = dim == 64 ? 2 : 3;
 
 // What the backward pass needs of a query: P = exp2(S scale log2(e) - log_sum), dS = P (dP - dot).
 struct alignas(8) RowTerms {
@@ -70,10 +74,10 @@ struct Problem {
 
   template <int dim, int rows>
   [[nodiscard]] __device__ TileCopies<dim, rows> copies(const Heads<const bf16>& h,
-                                                        const TileJob& job, int first) const {
+                                                        const HeadTile& job, int first) const {
     return {h, job, s, packs, first};
   }
-  [[nodiscard]] __device__ const RowTerms* terms_of(const TileJob& job, int first) const {
+  [[nodiscard]] __device__ const RowTerms* terms_of(const HeadTile& job, int first) const {
     return terms + (job.batch * s.heads + job.head) * terms_each + first;
   }
   // The number of keys that query i sees.
@@ -92,10 +96,10 @@ struct Stages {
   __device__ bf16* first(int step) const { return memory + step % 2 * 2 * kTileSize<dim, rows>; }
   __device__ bf16* second(int step) const { return first(step) + kTileSize<dim, rows>; }
   __device__ bf16* end() const { return memory + 4 * kTileSize<dim, rows>; }
-  // Starts the copies of tile `step`. Must be called for 0, 1, 2 ...
-  __device__ void fetch(int step) {
-    a.start(first(step));
-    b.start(second(step));
+  // Starts the copies of tile `step`, which begins at row `from`. Must be called for 0, 1, 2 ...
+  __device__ void fetch(int step, int from) {
+    a.start(first(step), from);
+    b.start(second(step), from);
   }
 };
 
@@ -110,13 +114,13 @@ __device__ float sum_of_row(float x) {
 }
 
 template <int dim>
-__global__ void __launch_bounds__(kTensorThreads) forward(Problem p) {
+__global__ void __launch_bounds__(kTensorThreads, kForwardBlocks) forward(Problem p) {
   constexpr int kKeys = kAlong<dim>;
   auto* const queries = dynamic_shared<bf16>();
   const int row = static_cast<int>(threadIdx.x) / kWarp * 16;
-  const TileJob job(blockIdx.x, p.s, kTensorRows, p.s.causal);
-  const int first = static_cast<int>(job.first);
-  const int steps = ceil_div(p.seen_by(first + kTensorRows - 1), kKeys);
+  const HeadTile job(p.s.causal);
+  const int first = job.first;
+  const int steps = static_cast<int>(ceil_div(p.seen_by(first + kTensorRows - 1), kKeys));
   const int whole_steps = p.seen_by(first) / kKeys;  // with keys that all queries see
   Stages<dim, kKeys> stages{queries + kTileSize<dim, kTensorRows>,
                             p.copies<dim, kKeys>(p.k, job, 0), p.copies<dim, kKeys>(p.v, job, 0)};
@@ -166,13 +170,13 @@ __global__ void __launch_bounds__(kTensorThreads) forward(Problem p) {
     add_mix<dim, kKeys>(out, scores, stages.second(step));
   };
 
-  p.copies<dim, kTensorRows>(p.q, job, first).start(queries);
-  stages.fetch(0);
+  p.copies<dim, kTensorRows>(p.q, job, first).start(queries, first);
+  stages.fetch(0, 0);
   commit_copies();
   for (int step = 0; step < steps; ++step) {
     wait_for_copies<0>();
     __syncthreads();  // tile `step` has arrived, and all threads have used the previous tile
-    if (step + 1 < steps) stages.fetch(step + 1);
+    if (step + 1 < steps) stages.fetch(step + 1, (step + 1) * kKeys);
     commit_copies();
     if (step < whole_steps)
       use_tile(step, std::true_type());
@@ -193,14 +197,14 @@ __global__ void __launch_bounds__(kTensorThreads) forward(Problem p) {
 }
 
 template <int dim>
-__global__ void __launch_bounds__(kTensorThreads) backward_queries(Problem p) {
+__global__ void __launch_bounds__(kTensorThreads, kQueryBlocks) backward_queries(Problem p) {
   constexpr int kKeys = kAlong<dim>, kN = kPart<kKeys>;
   auto* const queries = dynamic_shared<bf16>();
   bf16* const douts = queries + kTileSize<dim, kTensorRows>;
   const int row = static_cast<int>(threadIdx.x) / kWarp * 16;
-  const TileJob job(blockIdx.x, p.s, kTensorRows, p.s.causal);
-  const int first = static_cast<int>(job.first);
-  const int steps = ceil_div(p.seen_by(first + kTensorRows - 1), kKeys);
+  const HeadTile job(p.s.causal);
+  const int first = job.first;
+  const int steps = static_cast<int>(ceil_div(p.seen_by(first + kTensorRows - 1), kKeys));
   const int whole_steps = p.seen_by(first) / kKeys;
   Stages<dim, kKeys> stages{douts + kTileSize<dim, kTensorRows>, p.copies<dim, kKeys>(p.k, job, 0),
                             p.copies<dim, kKeys>(p.v, job, 0)};
@@ -230,14 +234,14 @@ __global__ void __launch_bounds__(kTensorThreads) backward_queries(Problem p) {
     add_mix<dim, kN>(dq, scores, keys);
   };
 
-  p.copies<dim, kTensorRows>(p.q, job, first).start(queries);
-  p.copies<dim, kTensorRows>(p.dout, job, first).start(douts);
-  stages.fetch(0);
+  p.copies<dim, kTensorRows>(p.q, job, first).start(queries, first);
+  p.copies<dim, kTensorRows>(p.dout, job, first).start(douts, first);
+  stages.fetch(0, 0);
   commit_copies();
   for (int step = 0; step < steps; ++step) {
     wait_for_copies<0>();
     __syncthreads();
-    if (step + 1 < steps) stages.fetch(step + 1);
+    if (step + 1 < steps) stages.fetch(step + 1, (step + 1) * kKeys);
     commit_copies();
     if (step < whole_steps) {
 #pragma unroll
@@ -251,21 +255,21 @@ __global__ void __launch_bounds__(kTensorThreads) backward_queries(Problem p) {
   store_rows<dim>(dq, scales, p.dq, job, p.s, p.pairs, first + row);
 }
 
-template <int dim>
-constexpr int kQueriesOfKeys =
-    dim == 128 ? 16 : 64;  // two results of 128 columns leave few registers
+// dK and dV of 128 columns do not fit into a thread's registers together: a launch for each.
+enum class Gradients { both, keys, values };
 
-template <int dim>
-__global__ void __launch_bounds__(kTensorThreads) backward_keys(Problem p) {
-  constexpr int kQueries = kQueriesOfKeys<dim>, kN = kPart<kQueries>;
+template <int dim, Gradients which>
+__global__ void __launch_bounds__(kTensorThreads, kKeyBlocks<dim>) backward_keys(Problem p) {
+  constexpr int kQueries = kAlong<dim>, kN = kPart<kQueries>;
+  constexpr bool kKeys = which != Gradients::values, kValues = which != Gradients::keys;
   auto* const keys = dynamic_shared<bf16>();
   bf16* const values = keys + kTileSize<dim, kTensorRows>;
   const int row = static_cast<int>(threadIdx.x) / kWarp * 16;
-  const TileJob job(blockIdx.x, p.s, kTensorRows, false);
-  const int first = static_cast<int>(job.first), tokens = static_cast<int>(p.s.tokens);
+  const HeadTile job(false);
+  const int first = job.first, tokens = static_cast<int>(p.s.tokens);
   // Causal: earlier queries attend to none of these keys.
   const int start = p.s.causal ? first / kQueries * kQueries : 0;
-  const int steps = ceil_div(tokens - start, kQueries);
+  const int steps = static_cast<int>(ceil_div(tokens - start, kQueries));
   Stages<dim, kQueries> stages{values + kTileSize<dim, kTensorRows>,
                                p.copies<dim, kQueries>(p.q, job, start),
                                p.copies<dim, kQueries>(p.dout, job, start)};
@@ -281,8 +285,17 @@ __global__ void __launch_bounds__(kTensorThreads) backward_keys(Problem p) {
     const RowTerms* const terms = all_terms + step % 2 * kQueries + part;
     HalfSums<kN> scores = {}, dp = {};
     add_scores<dim, kN>(scores, keys, row, queries);
-    add_scores<dim, kN>(dp, values, row, douts);
+    if constexpr (kKeys) add_scores<dim, kN>(dp, values, row, douts);
+    // A key's queries: columns from `from` on, `count` of them.
     const int begin = start + step * kQueries + part;
+    int from[2];
+    unsigned count[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int key = first + row + row_of(2 * h);
+      from[h] = p.s.causal && key > begin ? key - begin : 0;
+      count[h] = begin + from[h] < tokens ? static_cast<unsigned>(tokens - begin - from[h]) : 0;
+    }
 #pragma unroll
     for (int j = 0; j < kN / 8; ++j) {
       const auto two = load_pack<2>(terms + column_of(j, 0), 0);
@@ -292,25 +305,25 @@ __global__ void __launch_bounds__(kTensorThreads) backward_keys(Problem p) {
         float probable = exp2_fast(multiply_add(scores[j][q], p.scale2, -t.log_sum));
         float ds = probable * (dp[j][q] - t.dot);
         if constexpr (!decltype(whole)::value) {
-          const int i = begin + column_of(j, q), key = first + row + row_of(q);
-          if (i >= tokens || (p.s.causal && key > i)) probable = ds = 0;
+          if (static_cast<unsigned>(column_of(j, q) - from[q / 2]) >= count[q / 2])
+            probable = ds = 0;
         }
         scores[j][q] = probable;
         dp[j][q] = ds;
       }
     }
-    add_mix<dim, kN>(dv, scores, douts);
-    add_mix<dim, kN>(dk, dp, queries);
+    if constexpr (kValues) add_mix<dim, kN>(dv, scores, douts);
+    if constexpr (kKeys) add_mix<dim, kN>(dk, dp, queries);
   };
   const auto fetch = [&](int step) {
-    stages.fetch(step);
+    stages.fetch(step, start + step * kQueries);
     if (place < kQueries)
       copy_async_or_zeros(all_terms + step % 2 * kQueries + place, next_terms, true);
     next_terms += kQueries;
   };
 
-  p.copies<dim, kTensorRows>(p.k, job, first).start(keys);
-  p.copies<dim, kTensorRows>(p.v, job, first).start(values);
+  p.copies<dim, kTensorRows>(p.k, job, first).start(keys, first);
+  if constexpr (kKeys) p.copies<dim, kTensorRows>(p.v, job, first).start(values, first);
   fetch(0);
   commit_copies();
   for (int step = 0; step < steps; ++step) {
@@ -328,8 +341,8 @@ __global__ void __launch_bounds__(kTensorThreads) backward_keys(Problem p) {
     }
   }
   const float scales[2] = {p.scale, p.scale}, ones[2] = {1, 1};
-  store_rows<dim>(dk, scales, p.dk, job, p.s, p.pairs, first + row);
-  store_rows<dim>(dv, ones, p.dv, job, p.s, p.pairs, first + row);
+  if constexpr (kKeys) store_rows<dim>(dk, scales, p.dk, job, p.s, p.pairs, first + row);
+  if constexpr (kValues) store_rows<dim>(dv, ones, p.dv, job, p.s, p.pairs, first + row);
 }
 
 // Writes each_head terms for each head.
@@ -350,8 +363,9 @@ void row_terms(const Heads<const bf16>& dout, const AttentionBf16Saved& saved, R
 void check(const AttentionShape& s) {
   require(s.dim >= 1 && s.dim <= kMostDim,
           "attention on tensor cores: dim must be 1 to 128, got " + std::to_string(s.dim));
-  require(s.tokens <= kMostTokens,
-          "attention on tensor cores: at most 2^30 tokens, got " + std::to_string(s.tokens));
+  require(s.tokens <= kMostTiles * kTensorRows && s.batch <= kMostBatches,
+          "attention on tensor cores: at most 4194240 tokens and 65535 batches, got " +
+              std::to_string(s.tokens) + " and " + std::to_string(s.batch));
   require_tensor_cores();
 }
 
@@ -361,7 +375,8 @@ bool has_attention_bf16(const AttentionShape& s) {
 #ifdef RINGSMITH_VGPU
   if (matmul_version() < 8) return false;
 #endif
-  return s.dim >= 1 && s.dim <= kMostDim && s.tokens <= kMostTokens && has_tensor_cores();
+  return s.dim >= 1 && s.dim <= kMostDim && s.tokens <= kMostTiles * kTensorRows &&
+         s.batch <= kMostBatches && has_tensor_cores();
 }
 
 void attention_bf16(Heads<const bf16> q, Heads<const bf16> k, Heads<const bf16> v, Heads<bf16> out,
@@ -379,8 +394,7 @@ void attention_bf16(Heads<const bf16> q, Heads<const bf16> k, Heads<const bf16> 
   p.packs = half_packs(q, s) && half_packs(k, s) && half_packs(v, s);
   p.pairs = half_pairs(out, s);
   visit_dim(s.dim, [&]<int dim>(std::integral_constant<int, dim>) {
-    launch_tiles(forward<dim>, tile_jobs(s, kTensorRows),
-                 kTileSize<dim, kTensorRows> + 4 * kTileSize<dim, kAlong<dim>>, p);
+    launch_tiles(forward<dim>, s, kTileSize<dim, kTensorRows> + 4 * kTileSize<dim, kAlong<dim>>, p);
   });
 }
 
@@ -407,13 +421,16 @@ void attention_backward_bf16(Heads<const bf16> dout, const AttentionBf16Saved& s
   p.packs = half_packs(p.q, s) && half_packs(p.k, s) && half_packs(p.v, s) && half_packs(dout, s);
   p.pairs = half_pairs(dq, s) && half_pairs(dk, s) && half_pairs(dv, s);
   visit_dim(s.dim, [&]<int dim>(std::integral_constant<int, dim>) {
-    constexpr std::size_t kFixed = 2 * kTileSize<dim, kTensorRows>;
-    constexpr int kQueries = kQueriesOfKeys<dim>;
-    launch_tiles(
-        backward_keys<dim>, tile_jobs(s, kTensorRows),
-        kFixed + 4 * kTileSize<dim, kQueries> + 2 * kQueries * sizeof(RowTerms) / sizeof(bf16), p);
-    launch_tiles(backward_queries<dim>, tile_jobs(s, kTensorRows),
-                 kFixed + 4 * kTileSize<dim, kAlong<dim>>, p);
+    constexpr int kRows = kAlong<dim>;
+    constexpr std::size_t kTiles = 2 * kTileSize<dim, kTensorRows> + 4 * kTileSize<dim, kRows>;
+    constexpr std::size_t kTerms = 2 * kRows * sizeof(RowTerms) / sizeof(bf16);
+    if constexpr (dim == 128) {
+      launch_tiles(backward_keys<dim, Gradients::values>, s, kTiles + kTerms, p);
+      launch_tiles(backward_keys<dim, Gradients::keys>, s, kTiles + kTerms, p);
+    } else {
+      launch_tiles(backward_keys<dim, Gradients::both>, s, kTiles + kTerms, p);
+    }
+    launch_tiles(backward_queries<dim>, s, kTiles, p);
   });
 }
 
