@@ -92,7 +92,9 @@ using AttentionBackwardFn = void(Heads<const T> dout, const AttentionSaved<T>& s
 RINGSMITH_KERNEL(attention_backward, AttentionBackwardFn)
 
 // Attention on tensor cores: operands and results are bf16, sums and statistics are float. On the
-// CPU, or if has_attention_bf16() is false, the caller widens the operands to float.
+// CPU, or if has_attention_bf16() is false, the caller widens the operands to float. Scaled scores
+// are -infinity or below 2^30 in magnitude. If larger scores are the largest of a row, their
+// rounding error exceeds the range of exp, and the result can be NaN.
 struct AttentionBf16Saved {
   Heads<const bf16> q, k, v, out;
   std::span<const RowStatistic<float>> statistics;

@@ -9,16 +9,16 @@
 //      g     a[0]   a[2]            t, t+1    b[0]        g    c[0] c[1]
 //      g+8   a[1]   a[3]            t+8, t+9  b[1]        g+8  c[2] c[3]
 //
-// load_matrices (ldmatrix) loads such registers from shared memory. Lane 8 m + r provides the
-// address of the 16 bytes of row r of matrix m, one of four 8 x 8 matrices, less `offset` bytes: a
-// constant is part of the instruction, while an address for each would need an addition and a
-// register. If A is stored by rows,
-// the matrices at (0, 0) (8, 0) (0, 8) (8, 8) are a[0..3]. If B is stored by columns, they are
-// b[0..1]. Operands that are stored the other way round are read transposed.
+// load_matrices<offset> (ldmatrix) loads such registers from shared memory. Lane 8 m + r provides
+// the address of the 16 bytes of row r of matrix m, one of four 8 x 8 matrices. `offset` bytes are
+// added to each address. They are a part of the instruction, whereas a second address would cost
+// an instruction and a register. If A is stored by rows, the matrices at (0, 0) (8, 0) (0, 8)
+// (8, 8) are a[0..3]. If B is stored by columns, they are b[0..1]. Operands that are stored the
+// other way round are read transposed.
 //
 //   copy_async(to, from, bytes)   starts a copy of `bytes` bytes into shared memory, padded with
 //                                 zeros to 16 bytes
-//   copy_async_or_zeros(to, from, inside)   all 16 bytes, or 16 zeros
+//   copy_async_or_zeros(to, from, inside)   copies 16 bytes or, if not `inside`, writes 16 zeros
 //   commit_copies()               makes one group of this thread's copies since the last commit
 //   wait_for_copies<n>()          waits until all but the n newest groups of this thread have
 //                                 arrived. Other threads see them only after a barrier
