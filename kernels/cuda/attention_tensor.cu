@@ -50,9 +50,9 @@ template <int rows>
 constexpr int kPart = rows < 32 ? rows : 32;
 
 // Blocks of a multiprocessor, whose 64 Ki registers they share.
-constexpr int kForwardBlocks = 4, kQueryBlocks = 3;
+[[maybe_unused]] constexpr int kForwardBlocks = 4, kQueryBlocks = 3;  // unused on the emulator
 template <int dim>
-constexpr int kKeyBlocks = dim == 64 ? 2 : 3;
+[[maybe_unused]] constexpr int kKeyBlocks = dim == 64 ? 2 : 3;
 
 // What the backward pass needs of a query: P = exp2(S scale log2(e) - log_sum), dS = P (dP - dot).
 struct alignas(8) RowTerms {
