@@ -18,11 +18,11 @@
 //
 // A warp issues one instruction per cycle at most, and a product of 16 x 8 x 16 keeps its tensor
 // core busy for 4 cycles (H100). The 64 products of a tile of the forward pass are thus worth 256
-// issued instructions, and everything else competes with them. Therefore
+// issued instructions, and all other instructions compete with them. Therefore
 //
 //   exp(scale S - m) is exp2(scale log2(e) S - m log2(e)): a multiply-add and one instruction more.
 //   In the backward pass m log2(e) includes the logarithm of the sum, and P needs no other factor
-//   only tiles at the diagonal and at the end compare indices (template parameter `whole`)
+//   only tiles at the diagonal and at the end compare indices (argument `whole`)
 //   the terms of 64 queries are copied to shared memory with their tile
 //   copies keep their addresses (TileCopies)
 //
