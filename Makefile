@@ -126,7 +126,7 @@ test-sweeps: build ## (best as root) extreme numbers, odd files as outputs, clos
 bench: build ## measure against the peers: medians of alternating runs
 	@tests/bench/run.sh "$(DIR)"
 
-nvcc-check: configure ## compile all .cu files by nvcc for 75, 80 and 90 (not run); check registers, spills, scopes
+nvcc-check: configure ## compile all .cu files by nvcc for 75, 80 and 90 (not run); check registers, spills, scopes, budgets
 	@$(COMPILE) nvcc_check
 	@[ ! -d "$(DIR)/nvcc_check" ] || tests/gpu/compiled.py "$(DIR)/nvcc_check" $(if $(UPDATE),--update)
 

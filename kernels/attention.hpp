@@ -92,14 +92,17 @@ using AttentionBackwardFn = void(Heads<const T> dout, const AttentionSaved<T>& s
 RINGSMITH_KERNEL(attention_backward, AttentionBackwardFn)
 
 // Attention on tensor cores: operands and results are bf16, sums and statistics are float. On the
-// CPU, or if has_attention_bf16() is false, the caller widens the operands to float.
+// CPU, or if has_attention_bf16() is false, the caller widens the operands to float. Scaled scores
+// are -infinity or below 2^30 in magnitude. If larger scores are the largest of a row, their
+// rounding error exceeds the range of exp, and the result can be NaN.
 struct AttentionBf16Saved {
   Heads<const bf16> q, k, v, out;
   std::span<const RowStatistic<float>> statistics;
 };
 namespace cuda {
-// True if the current device has tensor cores for bf16 and dim is 1 to 128. On the emulator, where
-// they are slow, version 8 or 9 of the matrix product must also be selected.
+// True if the current device has tensor cores for bf16, dim is 1 to 128, and there are at most
+// 4,194,240 tokens and 65,535 batches. On the emulator, where tensor cores are slow, version 8 or 9
+// of the matrix product must also be selected.
 [[nodiscard]] bool has_attention_bf16(const AttentionShape& shape);
 void attention_bf16(Heads<const bf16> q, Heads<const bf16> k, Heads<const bf16> v, Heads<bf16> out,
                     std::span<RowStatistic<float>> statistics, const AttentionShape& shape);

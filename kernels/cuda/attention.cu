@@ -10,6 +10,7 @@
 #include "kernels/attention.hpp"
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/elementwise_math.cuh"
+#include "kernels/cuda/row_dots.cuh"
 #include "kernels/cuda/scratch.hpp"
 #include "kernels/cuda/tree.cuh"
 
@@ -60,9 +61,8 @@ void attention_rows(Heads<const T> q, Heads<const T> k, Heads<const T> v, Heads<
 
 template <class T>
 void row_dots_of(Heads<const T> dout, Heads<const T> out, T* dots, const AttentionShape& s) {
-  for_each_row(s, [=] __device__(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t row) {
-    dots[row] =
-        dot(dout.head(b, h) + i * dout.token_stride, out.head(b, h) + i * out.token_stride, s.dim);
+  row_dots<T>(dout, out, s, s.tokens, [=] __device__(std::int64_t head, std::int64_t token, T sum) {
+    dots[head * s.tokens + token] = sum;
   });
 }
 

@@ -12,9 +12,12 @@
 // the layout of the next product's left operand (mma.cuh: two adjacent tiles of C are one of A).
 #pragma once
 
+#include <type_traits>
+#include <utility>
+
 #include "kernels/attention.hpp"
 #include "kernels/cuda/attention_tiles.cuh"
-#include "kernels/cuda/elementwise_math.cuh"
+#include "kernels/cuda/intrinsics.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/pack.cuh"
 
@@ -30,80 +33,126 @@ constexpr int kRowStride = dim + kCopy;
 template <int dim, int rows>
 constexpr int kTileSize = rows* kRowStride<dim>;  // elements
 
-// A (batch, head) as rows of bf16 in memory.
-struct HalfRows {
-  const bf16* data;
-  std::int64_t stride, rows, dim;
-  bool packs;  // aligned for cp.async
+// The head and the tile of its rows on which a block works. The grid has heads x batches x tiles:
+// heads change fastest, so that blocks that run together have the same amount of work. With causal
+// attention, late queries have the most work, so they start first (late_first).
+struct HeadTile {
+  std::int64_t batch = blockIdx.y, head = blockIdx.x;
+  int first;  // row
+
+  __device__ explicit HeadTile(bool late_first)
+      : first(static_cast<int>(late_first ? gridDim.z - 1 - blockIdx.z : blockIdx.z) *
+              kTensorRows) {}
 };
-inline bool half_packs(const Heads<const bf16>& h) {
+constexpr std::int64_t kMostBatches = 65535, kMostTiles = 65535;  // of a grid
+
+// True if pieces of kCopy elements of all rows are aligned for cp.async, and rows consist of whole
+// pieces.
+inline bool half_packs(const Heads<const bf16>& h, const AttentionShape& s) {
   return aligned_for(h.data, kCopy) && h.batch_stride % kCopy == 0 && h.head_stride % kCopy == 0 &&
-         h.token_stride % kCopy == 0;
+         h.token_stride % kCopy == 0 && s.dim % kCopy == 0;
 }
 
-// Starts copies of rows first to first + count - 1. Elements beyond the last row or column become
-// 0.
-template <int dim, int count>
-__device__ void fetch_rows(bf16* tile, const HalfRows& from, std::int64_t first) {
-  constexpr int kAcross = dim / kCopy;
-  for (int e = static_cast<int>(threadIdx.x); e < count * kAcross; e += kTensorThreads) {
-    const int row = e / kAcross, d = e % kAcross * kCopy;
-    bf16* const to = tile + row * kRowStride<dim> + d;
-    const std::int64_t left = first + row < from.rows ? smaller(from.dim - d, kCopy) : 0;
-    const int n = left > 0 ? static_cast<int>(left) : 0;
-    const bf16* const source = from.data + (first + row) * from.stride + d;
-    if (from.packs) {
-      copy_async(to, n > 0 ? source : from.data, n * static_cast<int>(sizeof(bf16)));
+// Copies the rows of a head into shared memory, tile after tile. A thread copies one piece of every
+// kApart-th row, and keeps the address of its next piece: it adds to the address instead of
+// computing one for each piece. Elements beyond the last row or column become 0.
+template <int dim, int rows>
+class TileCopies {
+ public:
+  // The first tile begins at row `first`.
+  __device__ TileCopies(const Heads<const bf16>& h, const HeadTile& job, const AttentionShape& s,
+                        const bool& packs, std::int64_t first)
+      : next_(h.head(job.batch, job.head) + (first + row()) * h.token_stride + column()),
+        stride_(h.token_stride),
+        s_(s),
+        packs_(packs) {}
+
+  // Starts the copies of the next tile, which begins at row `first`. If not `packs`, they are
+  // complete on return.
+  __device__ void start(bf16* tile, int first) {
+    bf16* const to = tile + row() * kRowStride<dim> + column();
+    const int width = static_cast<int>(s_.dim) - column();  // <= 0 where dim is smaller
+    const int left = width > 0 ? static_cast<int>(s_.tokens) - first - row() : 0;
+    if (packs_) {
+#pragma unroll
+      for (int r = 0; r < rows; r += kApart, next_ += kApart * stride_)
+        copy_async_or_zeros(to + r * kRowStride<dim>, next_, r < left);
     } else {
-      for (int q = 0; q < kCopy; ++q) to[q] = q < n ? source[q] : bf16(0.0F);
+#pragma unroll 1
+      for (int r = 0; r < rows; r += kApart, next_ += kApart * stride_)
+#pragma unroll 1
+        for (int q = 0; q < kCopy; ++q)
+          to[r * kRowStride<dim> + q] = r < left && q < width ? next_[q] : bf16();
     }
   }
-}
+
+ private:
+  static constexpr int kAcross = dim / kCopy, kApart = kTensorThreads / kAcross;
+  static_assert(rows % kApart == 0);
+  __device__ static int row() { return static_cast<int>(threadIdx.x) / kAcross; }
+  __device__ static int column() { return static_cast<int>(threadIdx.x) % kAcross * kCopy; }
+
+  const bf16* next_;
+  // Of the kernel's argument: in constant memory, not in registers.
+  const std::int64_t& stride_;
+  const AttentionShape& s_;
+  const bool& packs_;
+};
 
 // Sums of a warp: 16 rows x n columns as tiles of 16 x 8.
 template <int n>
 using HalfSums = float[n / 8][4];
 
+// Calls f(integral_constant<int, i>) for 0 <= i < n. Unlike the index of an unrolled loop, the
+// argument is a constant expression.
+template <int... i, class F>
+__device__ void each_constant(std::integer_sequence<int, i...> /*sequence*/, const F& f) {
+  (f(std::integral_constant<int, i>()), ...);
+}
+template <int n, class F>
+__device__ void each_constant(const F& f) {
+  each_constant(std::make_integer_sequence<int, n>(), f);
+}
+
 // sums += A B^T, where A is 16 rows of a tile, from `row` on, and B the `n` rows of another tile.
 template <int dim, int n>
 __device__ void add_scores(HalfSums<n>& sums, const bf16* a, int row, const bf16* b) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;
-#pragma unroll
-  for (int d = 0; d < dim; d += 16) {
+  const bf16* const from_a = a + (row + m % 2 * 8 + r) * kRowStride<dim> + m / 2 * 8;
+  const bf16* const from_b = b + (m / 2 * 8 + r) * kRowStride<dim> + m % 2 * 8;
+  each_constant<dim / 16>([&](auto d) {
+    constexpr int kBytes = sizeof(bf16), kD = 16 * kBytes * decltype(d)::value;
     std::uint32_t left[4];
-    load_matrices(left, a + (row + m % 2 * 8 + r) * kRowStride<dim> + d + m / 2 * 8);
-#pragma unroll
-    for (int j = 0; j < n; j += 16) {
+    load_matrices<kD>(left, from_a);
+    each_constant<n / 16>([&](auto pair) {
+      constexpr int kPair = decltype(pair)::value;
       std::uint32_t right[4];
-      load_matrices(right, b + (j + m / 2 * 8 + r) * kRowStride<dim> + d + m % 2 * 8);
-      multiply_fragments(sums[j / 8], left, {right[0], right[1]});
-      multiply_fragments(sums[j / 8 + 1], left, {right[2], right[3]});
-    }
-  }
-}
-
-__device__ inline std::uint32_t two_halves(float low, float high) {
-  return std::uint32_t{bf16(high).bits} << 16 | bf16(low).bits;
+      load_matrices<kPair * 16 * kRowStride<dim> * kBytes + kD>(right, from_b);
+      multiply_fragments(sums[2 * kPair], left, {right[0], right[1]});
+      multiply_fragments(sums[2 * kPair + 1], left, {right[2], right[3]});
+    });
+  });
 }
 
 // out += P B, with P given as the sums of a score product over the n rows of B.
 template <int dim, int n>
 __device__ void add_mix(HalfSums<dim>& out, const HalfSums<n>& p, const bf16* b) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;
-#pragma unroll
-  for (int k = 0; k < n; k += 16) {
-    const float(&lo)[4] = p[k / 8];
-    const float(&hi)[4] = p[k / 8 + 1];
+  const bf16* const from = b + (m % 2 * 8 + r) * kRowStride<dim> + m / 2 * 8;
+  each_constant<n / 16>([&](auto k) {
+    constexpr int kBytes = sizeof(bf16), kK = decltype(k)::value;
+    const float(&lo)[4] = p[2 * kK];
+    const float(&hi)[4] = p[2 * kK + 1];
     const std::uint32_t left[4] = {two_halves(lo[0], lo[1]), two_halves(lo[2], lo[3]),
                                    two_halves(hi[0], hi[1]), two_halves(hi[2], hi[3])};
-#pragma unroll
-    for (int d = 0; d < dim; d += 16) {
+    each_constant<dim / 16>([&](auto pair) {
+      constexpr int kPair = decltype(pair)::value;
       std::uint32_t right[4];
-      load_matrices_transposed(right, b + (k + m % 2 * 8 + r) * kRowStride<dim> + d + m / 2 * 8);
-      multiply_fragments(out[d / 8], left, {right[0], right[1]});
-      multiply_fragments(out[d / 8 + 1], left, {right[2], right[3]});
-    }
-  }
+      load_matrices_transposed<(kK * kRowStride<dim> + kPair) * 16 * kBytes>(right, from);
+      multiply_fragments(out[2 * kPair], left, {right[0], right[1]});
+      multiply_fragments(out[2 * kPair + 1], left, {right[2], right[3]});
+    });
+  });
 }
 
 // Position of element q of tile j in a lane's sums: row 0 to 15 of the warp, and column.
@@ -114,19 +163,35 @@ __device__ inline int column_of(int j, int q) {
   return 8 * j + static_cast<int>(threadIdx.x) % 4 * 2 + q % 2;
 }
 
+// True if two neighbours in a row may be stored at once.
+inline bool half_pairs(const Heads<bf16>& h, const AttentionShape& s) {
+  return aligned_for(h.data, 2) && h.batch_stride % 2 == 0 && h.head_stride % 2 == 0 &&
+         h.token_stride % 2 == 0 && s.dim % 2 == 0;
+}
+
 // Stores a warp's 16 rows, from row `first` on, each multiplied by its factor.
 template <int dim>
-__device__ void store_rows(const HalfSums<dim>& sums, const float (&factor)[2], bf16* to,
-                           std::int64_t stride, std::int64_t first, std::int64_t rows,
-                           std::int64_t width) {
+__device__ void store_rows(const HalfSums<dim>& sums, const float (&factor)[2],
+                           const Heads<bf16>& to, const HeadTile& job, const AttentionShape& s,
+                           bool pairs, std::int64_t first) {
 #pragma unroll
-  for (int j = 0; j < dim / 8; ++j)
+  for (int h = 0; h < 2; ++h) {
+    const std::int64_t row = first + row_of(2 * h);
+    bf16* const at = to.head(job.batch, job.head) + row * to.token_stride;
+    const int width = row < s.tokens ? static_cast<int>(s.dim) : 0;
 #pragma unroll
-    for (int q = 0; q < 4; ++q) {
-      const std::int64_t row = first + row_of(q), column = column_of(j, q);
-      if (row < rows && column < width)
-        to[row * stride + column] = bf16(sums[j][q] * factor[q / 2]);
+    for (int j = 0; j < dim / 8; ++j) {
+      const int column = column_of(j, 0);
+      const std::uint32_t two =
+          two_halves(sums[j][2 * h] * factor[h], sums[j][2 * h + 1] * factor[h]);
+      if (pairs && column < width) {
+        *reinterpret_cast<std::uint32_t*>(at + column) = two;
+      } else {
+        if (column < width) at[column].bits = static_cast<std::uint16_t>(two);
+        if (column + 1 < width) at[column + 1].bits = static_cast<std::uint16_t>(two >> 16);
+      }
     }
+  }
 }
 
 template <class F>
@@ -141,15 +206,17 @@ void visit_dim(std::int64_t dim, const F& f) {
 
 // Dynamic shared memory above 48 KiB must be requested.
 template <class... Parameters, class... Arguments>
-void launch_tiles(void (*kernel)(Parameters...), std::int64_t jobs, std::size_t elements,
+void launch_tiles(void (*kernel)(Parameters...), const AttentionShape& s, std::size_t elements,
                   const Arguments&... arguments) {
   const std::size_t bytes = elements * sizeof(bf16);
   if (bytes > std::size_t{48} << 10)
     cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(bytes)));
-  if (jobs > 0)
-    launch(kernel, dim3(static_cast<unsigned>(jobs)), kTensorThreads, bytes, stream(),
-           arguments...);
+  if (s.rows() > 0)
+    launch(kernel,
+           dim3(static_cast<unsigned>(s.heads), static_cast<unsigned>(s.batch),
+                static_cast<unsigned>(ceil_div(s.tokens, kTensorRows))),
+           kTensorThreads, bytes, stream(), arguments...);
 }
 
 }  // namespace ringsmith::kernels::cuda

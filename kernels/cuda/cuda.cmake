@@ -152,6 +152,7 @@ function(ringsmith_nvcc_check)
     set(OBJECT ${PROJECT_BINARY_DIR}/nvcc_check/${NAME}.o)
     cmake_path(GET OBJECT PARENT_PATH FOLDER)
     set(SAID ${PROJECT_BINARY_DIR}/nvcc_check/${NAME}.ptxas)  # registers, spills, errors
+    # -no-compress, because tests/gpu/sass.py reads the instructions from the object file.
     # The PTX of the rings' kernels shows the scopes of their hand-offs, which tests/gpu/compiled.py
     # reads.
     set(PTX)
@@ -161,7 +162,7 @@ function(ringsmith_nvcc_check)
     endif()
     add_custom_command(OUTPUT ${OBJECT} COMMAND ${CMAKE_COMMAND} -E make_directory ${FOLDER}
                        COMMAND sh -c "\"$@\" 2> '${SAID}' || { cat '${SAID}' >&2; exit 1; }" nvcc
-                               ${NVCC} -std=c++20 -I${PROJECT_SOURCE_DIR} ${RINGSMITH_NVCC_FLAGS} ${CODE} -Xptxas=-v
+                               ${NVCC} -std=c++20 -I${PROJECT_SOURCE_DIR} ${RINGSMITH_NVCC_FLAGS} ${CODE} -Xptxas=-v -no-compress
                                -MD -MF ${OBJECT}.d -c ${SOURCE} -o ${OBJECT}
                        ${PTX}
                        DEPENDS ${SOURCE} DEPFILE ${OBJECT}.d COMMENT "nvcc ${NAME}" VERBATIM)

@@ -9,13 +9,16 @@
 //      g     a[0]   a[2]            t, t+1    b[0]        g    c[0] c[1]
 //      g+8   a[1]   a[3]            t+8, t+9  b[1]        g+8  c[2] c[3]
 //
-// load_matrices (ldmatrix) loads such registers from shared memory. Lane 8 m + r provides the
-// address of the 16 bytes of row r of matrix m, one of four 8 x 8 matrices. If A is stored by rows,
-// the matrices at (0, 0) (8, 0) (0, 8) (8, 8) are a[0..3]. If B is stored by columns, they are
-// b[0..1]. Operands that are stored the other way round are read transposed.
+// load_matrices<offset> (ldmatrix) loads such registers from shared memory. Lane 8 m + r provides
+// the address of the 16 bytes of row r of matrix m, one of four 8 x 8 matrices. `offset` bytes are
+// added to each address. They are a part of the instruction, whereas a second address would cost
+// an instruction and a register. If A is stored by rows, the matrices at (0, 0) (8, 0) (0, 8)
+// (8, 8) are a[0..3]. If B is stored by columns, they are b[0..1]. Operands that are stored the
+// other way round are read transposed.
 //
 //   copy_async(to, from, bytes)   starts a copy of `bytes` bytes into shared memory, padded with
 //                                 zeros to 16 bytes
+//   copy_async_or_zeros(to, from, inside)   copies 16 bytes or, if not `inside`, writes 16 zeros
 //   commit_copies()               makes one group of this thread's copies since the last commit
 //   wait_for_copies<n>()          waits until all but the n newest groups of this thread have
 //                                 arrived. Other threads see them only after a barrier
@@ -31,13 +34,15 @@ namespace ringsmith::kernels::cuda {
 
 #ifdef RINGSMITH_VGPU
 
-inline void load_matrices(std::uint32_t (&to)[4], const void* row,
-                          vgpu::Source where = vgpu::Source::current()) {
-  vgpu::load_matrices(to, row, false, where);
+template <int offset = 0>
+void load_matrices(std::uint32_t (&to)[4], const void* row,
+                   vgpu::Source where = vgpu::Source::current()) {
+  vgpu::load_matrices(to, static_cast<const char*>(row) + offset, false, where);
 }
-inline void load_matrices_transposed(std::uint32_t (&to)[4], const void* row,
-                                     vgpu::Source where = vgpu::Source::current()) {
-  vgpu::load_matrices(to, row, true, where);
+template <int offset = 0>
+void load_matrices_transposed(std::uint32_t (&to)[4], const void* row,
+                              vgpu::Source where = vgpu::Source::current()) {
+  vgpu::load_matrices(to, static_cast<const char*>(row) + offset, true, where);
 }
 inline void multiply_fragments(float (&sums)[4], const std::uint32_t (&a)[4],
                                const std::uint32_t (&b)[2],
@@ -47,6 +52,10 @@ inline void multiply_fragments(float (&sums)[4], const std::uint32_t (&a)[4],
 inline void copy_async(void* to, const void* from, int bytes,
                        vgpu::Source where = vgpu::Source::current()) {
   vgpu::copy_async(to, from, static_cast<unsigned>(bytes), where);
+}
+inline void copy_async_or_zeros(void* to, const void* from, bool inside,
+                                vgpu::Source where = vgpu::Source::current()) {
+  vgpu::copy_async(to, from, inside ? 16 : 0, where);
 }
 inline void commit_copies() { vgpu::commit_copies(); }
 template <int may_remain>
@@ -59,16 +68,18 @@ void wait_for_copies() {
 __device__ inline unsigned shared_address(const void* p) {
   return static_cast<unsigned>(__cvta_generic_to_shared(p));
 }
-__device__ inline void load_matrices(std::uint32_t (&to)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+template <int offset = 0>
+__device__ void load_matrices(std::uint32_t (&to)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4 + %5];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(shared_address(row))
+               : "r"(shared_address(row)), "n"(offset)
                : "memory");
 }
-__device__ inline void load_matrices_transposed(std::uint32_t (&to)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+template <int offset = 0>
+__device__ void load_matrices_transposed(std::uint32_t (&to)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4 + %5];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(shared_address(row))
+               : "r"(shared_address(row)), "n"(offset)
                : "memory");
 }
 __device__ inline void multiply_fragments(float (&c)[4], const std::uint32_t (&a)[4],
@@ -84,6 +95,13 @@ __device__ inline void copy_async(void* to, const void* from, int bytes) {
                "r"(bytes)
                : "memory");
 }
+__device__ inline void copy_async_or_zeros(void* to, const void* from, bool inside) {
+  asm volatile(
+      "{\n.reg .pred outside;\nsetp.eq.s32 outside, %2, 0;\n"
+      "cp.async.cg.shared.global [%0], [%1], 16, outside;\n}" ::"r"(shared_address(to)),
+      "l"(from), "r"(static_cast<int>(inside))
+      : "memory");
+}
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int may_remain>
 __device__ void wait_for_copies() {
@@ -92,13 +110,20 @@ __device__ void wait_for_copies() {
 
 #else  // older devices, for which the host never launches these kernels, and nvcc's host pass
 
-__device__ inline void load_matrices(std::uint32_t (&)[4], const void*) { __trap(); }
-__device__ inline void load_matrices_transposed(std::uint32_t (&)[4], const void*) { __trap(); }
+template <int offset = 0>
+__device__ void load_matrices(std::uint32_t (&)[4], const void*) {
+  __trap();
+}
+template <int offset = 0>
+__device__ void load_matrices_transposed(std::uint32_t (&)[4], const void*) {
+  __trap();
+}
 __device__ inline void multiply_fragments(float (&)[4], const std::uint32_t (&)[4],
                                           const std::uint32_t (&)[2]) {
   __trap();
 }
 __device__ inline void copy_async(void*, const void*, int) { __trap(); }
+__device__ inline void copy_async_or_zeros(void*, const void*, bool) { __trap(); }
 __device__ inline void commit_copies() { __trap(); }
 template <int may_remain>
 __device__ void wait_for_copies() {

@@ -2,18 +2,21 @@
 """compiled.py FOLDER [--update]: checks the code that nvcc has generated for the kernels; called by `make
 nvcc-check`.
 
-FOLDER contains ptxas's output for each .cu file (NAME.cu.ptxas), and the PTX of the rings' kernels
-(NAME.cu.ptx).
+FOLDER contains for each .cu file the object file (NAME.cu.o) and ptxas's output (NAME.cu.ptxas), and the PTX of the
+rings' kernels (NAME.cu.ptx).
 
 1. The rings' kernels neither spill nor use a stack: while one waits for another, a spill costs a memory access.
 2. Their hand-offs are at system scope. The emulator cannot see scopes: there, device scope works as well.
 3. The ring's kernels are compiled for blocks as large as station.hpp allows: a launch with more registers fails.
 4. Registers by kernel are as in REGISTERS.md, if that is from the same nvcc.
+5. Each kernel in budgets.txt keeps its budget of registers, stack and issued instructions, if budgets.txt is for the
+   same nvcc. A table shows them (--only-budgets: nothing else).
 
 Then it plants mistakes in a copy of its input, and must detect each of them.
 """
 import argparse
 import collections
+import fnmatch
 import os
 import pathlib
 import re
@@ -21,9 +24,12 @@ import shutil
 import subprocess
 import tempfile
 
+import sass
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TABLE = HERE / "REGISTERS.md"
+BUDGETS = HERE / "budgets.txt"
 RINGS = "runtime/comm/device/"
 # The only access at device scope: it selects the first of a rank's blocks to report, all of which
 # are on one device.
@@ -116,6 +122,80 @@ def check_bounds(folder):
             stop(f"{ptx.name}: {demangled([name])[name]} has no launch bounds of {most} threads")
 
 
+class Budget:
+    """A line of budgets.txt, and the kernels that it is for."""
+
+    def __init__(self, line):
+        fields = line.split()
+        if len(fields) != 7 or not re.fullmatch(r"sm_\d+", fields[2]) or not all(f.isdigit() for f in fields[3:6]):
+            stop(f"{BUDGETS.name}: not a budget: {line}")
+        self.file, self.pattern, self.arch = fields[0], fields[1], int(fields[2][3:])
+        self.registers, self.stack, self.issued = map(int, fields[3:6])
+        self.marks = fields[6].split(",")
+        self.costs = []  # (kernel, hot loop)
+
+    def over(self):
+        """Returns what is above the budget, as text."""
+        return [f"{kernel.name} for sm_{self.arch}: {n} {what}, the budget is {most}"
+                for kernel, loop in self.costs
+                for what, n, most in [("registers", kernel.registers, self.registers), ("bytes of stack", kernel.stack, self.stack),
+                                      ("issued instructions", loop.count(), self.issued)] if n > most]
+
+    def row(self):
+        """Returns the row of the table: the costliest of the kernels, and the budget."""
+        kernel, loop = max(self.costs, key=lambda c: c[1].count())
+        busy = f"{loop.busy_tensor_cores(self.arch):.0f} %" if loop.issued["HMMA"] else "-"
+        return (f"{self.pattern:<28} sm_{self.arch}  {max(k.registers for k, _ in self.costs):>4} of {self.registers:<4} "
+                f"{max(k.stack for k, _ in self.costs):>4} of {self.stack:<4} {kernel.shared:>6}  "
+                f"{loop.count():>5} of {self.issued:<5} {loop.inner:>4}  {loop.issued['HMMA']:>4}  {busy:>5}  {self.file}")
+
+
+def read_budgets(text):
+    return [Budget(line) for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def measure(budgets, folder):
+    for file in dict.fromkeys(b.file for b in budgets):
+        made = folder / f"{file}.o"
+        kernels = list(sass.kernels_of(made)) if made.exists() else []
+        for budget in (b for b in budgets if b.file == file):
+            budget.costs = [(k, k.hot_loop(budget.marks)) for k in kernels
+                            if k.arch == budget.arch and fnmatch.fnmatchcase(k.name, budget.pattern)]
+            if not budget.costs:
+                stop(f"{BUDGETS.name}: {file} has no kernel {budget.pattern} for sm_{budget.arch}")
+            for kernel, loop in budget.costs:
+                if not loop.issued[budget.marks[0]]:
+                    stop(f"{BUDGETS.name}: {kernel.name} has no {budget.marks[0]} on its path: another mark is needed")
+
+
+def check_budgets(folder, version):
+    text = BUDGETS.read_text()
+    budgets = read_budgets(text)
+    measure(budgets, folder)
+    print("kernel                       arch    registers        stack  shared         issued loops  HMMA  share  file")
+    print("\n".join(b.row() for b in budgets))
+    if f"nvcc {version}" not in text:
+        print(f"nvcc-check: {BUDGETS.name} is for another nvcc: nothing was compared with it")
+        return len(budgets)
+    if over := [line for b in budgets for line in b.over()]:
+        stop(f"above the budgets of {BUDGETS.name}:\n" + "\n".join(over))
+    plant_growth(text, budgets)
+    return len(budgets)
+
+
+def plant_growth(text, budgets):
+    """Every figure of every budget must refuse a kernel that costs one more."""
+    for budget in budgets:
+        most = [max(k.registers for k, _ in budget.costs), max(k.stack for k, _ in budget.costs),
+                max(loop.count() for _, loop in budget.costs)]
+        for at, what in enumerate(["registers", "stack", "issued"]):
+            kept = getattr(budget, what)
+            setattr(budget, what, most[at] - 1)
+            if not budget.over():
+                stop(f"a budget of {what} below the cost of {budget.pattern} was not refused")
+            setattr(budget, what, kept)
+
+
 # Mistake: files of the rings' kernels, a pattern, and its replacement.
 PLANTED = {
     "an acquire of the device's scope": ("*.ptx", r"ld\.acquire\.sys", "ld.acquire.gpu"),
@@ -170,21 +250,26 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("folder", type=pathlib.Path)
     p.add_argument("--update", action="store_true", help="write REGISTERS.md")
+    p.add_argument("--only-budgets", action="store_true", help="check only budgets.txt; needs only its files")
     a = p.parse_args()
+    nvcc = shutil.which("nvcc", path=os.environ["PATH"] + ":/usr/local/cuda/bin")
+    version = re.search(r"release ([\d.]+)", subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout)
+    version = version[1] if version else "unknown"
+    budgets = check_budgets(a.folder, version)
+    if a.only_budgets:
+        return
     found = kernels_of(a.folder)
     rings, handed = check_spills(found), check_scopes(a.folder)
     check_bounds(a.folder)
-    nvcc = shutil.which("nvcc", path=os.environ["PATH"] + ":/usr/local/cuda/bin")
-    version = re.search(r"release ([\d.]+)", subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout)
     plant_mistakes(a.folder)
-    version = f"nvcc {version[1]}" if version else "an unknown nvcc"
+    version = f"nvcc {version}"
     table = table_of(found, version)
     if a.update:
         TABLE.write_text(table)
     elif not TABLE.exists() or (f"From {version} by" in TABLE.read_text() and TABLE.read_text() != table):
         stop(f"{TABLE.name} is not what {version} says now: look at the difference that make nvcc-check UPDATE=1 makes")
     print(f"nvcc-check: {len(found)} kernels; the rings' {rings} spill nothing, {handed} hand over at system scope; "
-          f"{len(PLANTED)} planted mistakes refused")
+          f"{budgets} budgets kept; {len(PLANTED)} planted mistakes refused")
 
 
 main()
