@@ -129,6 +129,7 @@ Settings read() {
   s.driver_waits = number("VGPU_DRIVER_WAITS", 0, 0, 1) != 0;
   s.protection_keys = number("VGPU_PROTECTION_KEYS", 1, 0, 1) != 0;
   s.legacy_stream = number("VGPU_LEGACY_STREAM", 0, 0, 1) != 0;
+  s.counters = number("VGPU_COUNTERS", 0, 0, 1) != 0;
   const char* const loading = std::getenv("CUDA_MODULE_LOADING");
   s.eager_loading = loading != nullptr && std::string_view(loading) == "EAGER";
   return s;

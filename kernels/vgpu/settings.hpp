@@ -38,6 +38,7 @@ struct Settings {
   bool driver_waits;          // VGPU_DRIVER_WAITS (0): see Driver in device.hpp
   std::size_t guard_page;     // VGPU_PAGE_KB (the system's page): size of guards, at most 64 KiB
   bool legacy_stream;         // VGPU_LEGACY_STREAM (0): 1 permits the legacy default stream
+  bool counters;              // VGPU_COUNTERS (0): 1 prints counters.hpp's table at the end
   bool eager_loading;         // CUDA_MODULE_LOADING (LAZY): true if EAGER, as for the driver
 
   // Exits with a message if a variable has an invalid value.

@@ -95,19 +95,22 @@ Tensor to(const Tensor& x, Device device) {
                 [from = x.device()](const Saved&, const Tensor& g) { return Grads{g.to(from)}; });
 }
 
-// The gradient of a leaf is written directly to its destination. Under autocast, f32 weights have
-// 16-bit copies, whose gradients are widened while they are written into the bucket.
 Tensor to(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   const profile::Operation operation("to");
-  if (!is_floating(dtype) || !is_floating(x.dtype())) return x.to(dtype);
-  return record("ToBackward", {x}, x.to(dtype), {},
-                [from = x.dtype()](const Saved& saved, const Tensor& g) {
-                  const auto [place, accumulate] = grad_destination(saved.edge(0));
-                  if (!place.defined()) return Grads{g.to(from)};
-                  accumulate ? raw::add_into(place, g) : place.copy_(g);
-                  return Grads{place};
-                });
+  const Tensor y = x.to(dtype);
+  return is_floating(dtype) && is_floating(x.dtype()) ? record_conversion(x, y) : y;
+}
+
+// The gradient of a leaf is written directly to its destination. Under autocast, f32 weights have
+// 16-bit copies, whose gradients are widened while they are written into the bucket.
+Tensor record_conversion(const Tensor& x, const Tensor& y) {
+  return record("ToBackward", {x}, y, {}, [from = x.dtype()](const Saved& saved, const Tensor& g) {
+    const auto [place, accumulate] = grad_destination(saved.edge(0));
+    if (!place.defined()) return Grads{g.to(from)};
+    accumulate ? raw::add_into(place, g) : place.copy_(g);
+    return Grads{place};
+  });
 }
 
 Tensor contiguous(const Tensor& x) { return x.is_contiguous() ? x : clone(x); }
