@@ -139,7 +139,7 @@ struct AdamRow {
 };
 
 template <class T>
-using AdamTable = TensorTable<AdamRow<T>, 60, std::int64_t{kTurns} * kThreads * kPack<T>>;
+using AdamTable = TensorTable<AdamRow<T>, 64, std::int64_t{kTurns} * kThreads * kPack<T>>;
 
 template <bool kAmsgrad, class T>
 __global__ void adam_table(const __grid_constant__ AdamTable<T> table, Adam<T> op) {
