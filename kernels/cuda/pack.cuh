@@ -44,28 +44,28 @@ __device__ Pack<Wide<T>, N> widened(const Pack<T, N>& pack) {
   return wide;
 }
 
-// Rounds two floats with one instruction where the device has it.
+// Two floats as two 16-bit elements, the first in the low half: one instruction from sm_80 on.
 template <class T>
-__device__ void narrow_pair(T* to, float first, float second) {
+__device__ std::uint32_t narrowed_pair(float first, float second) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   std::uint32_t both;
   if constexpr (std::is_same_v<T, bf16>)
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
   else
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
-  to[0].bits = static_cast<std::uint16_t>(both);
-  to[1].bits = static_cast<std::uint16_t>(both >> 16);
+  return both;
 #else
-  to[0] = T(first);
-  to[1] = T(second);
+  return T(first).bits | std::uint32_t{T(second).bits} << 16;
 #endif
 }
 template <class T, int N>
 __device__ Pack<T, N> narrowed(const Pack<Wide<T>, N>& wide) {
   Pack<T, N> pack;
   if constexpr (kIsHalf<T> && N % 2 == 0) {
+    std::uint32_t words[N / 2];  // not elements, which the compiler would join again
 #pragma unroll
-    for (int k = 0; k < N; k += 2) narrow_pair(&pack.at[k], wide.at[k], wide.at[k + 1]);
+    for (int k = 0; k < N / 2; ++k) words[k] = narrowed_pair<T>(wide.at[2 * k], wide.at[2 * k + 1]);
+    memcpy(&pack, words, sizeof pack);
   } else {
 #pragma unroll
     for (int k = 0; k < N; ++k) pack.at[k] = static_cast<T>(wide.at[k]);

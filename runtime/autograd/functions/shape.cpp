@@ -19,10 +19,26 @@ Tensor reshaped(const char* node, const Tensor& x, Tensor y) {
   });
 }
 
+// The tensor of zeros of which g is already the part (Storage::set_zero_outside), or an undefined
+// tensor. cross_entropy makes such gradients for padded logits.
+template <class Part>
+Tensor whole_of(const Tensor& g, const Shape& sizes, const Part& part) {
+  const std::shared_ptr<Storage>& storage = g.storage();
+  const auto bytes = static_cast<std::size_t>(numel_of(sizes)) * size_of(g.dtype());
+  if (!storage->is_zero_outside(g.numel()) || storage->size().value != bytes) return {};
+  Tensor whole = Tensor::from_storage(storage, sizes, contiguous_strides(sizes), 0, g.dtype());
+  const Tensor same = part(whole);
+  const bool fits = same.sizes() == g.sizes() && same.strides() == g.strides() &&
+                    same.storage_offset() == g.storage_offset();
+  return fits ? whole : Tensor();
+}
+
 // y is a part of x, so the gradient is zero elsewhere. part(t) returns the same part of t.
 template <class Part>
 Tensor part_of(const char* node, const Tensor& x, const Part& part) {
   return record(node, {x}, part(x), {}, [sizes = x.sizes(), part](const Saved&, const Tensor& g) {
+    if (g.sizes() == sizes) return Grads{g};  // the part is all of x
+    if (const Tensor whole = whole_of(g, sizes, part); whole.defined()) return Grads{whole};
     const Tensor gx = zeros(sizes, g.options());
     part(gx).copy_(g);
     return Grads{gx};
