@@ -1,5 +1,5 @@
-// Element-wise operations, forward and backward, for float and double and, on devices, f16 and bf16.
-// A 16-bit operand is widened, the operation computed in float, and the result rounded once, as if
+// Element-wise operations, forward and backward, for float, double and, on devices, f16 and bf16. A
+// 16-bit operand is widened, the operation computed in float, and the result rounded once, as if
 // copies in float had been made of the operands.
 //
 // All operands of a call have the same sizes, and a broadcast operand has stride 0. `out` may be

@@ -52,10 +52,10 @@ using AddLayerNormBackwardFn = void(std::span<const T> dy, std::span<const T> ds
                                     std::span<T> dx, std::span<T> dweight, std::span<T> dbias);
 RINGSMITH_KERNEL(add_layer_norm_backward, AddLayerNormBackwardFn)
 
-// The same four under autocast, on devices only. H is f16 or bf16: y, the input of a matrix product,
-// and the residual, the result of another, are of type H, and so are their gradients; everything
-// else is float. Equal to the functions above between conversions, which would move 12 bytes more
-// per element of y.
+// The same four under autocast, on devices only. H is f16 or bf16. y, the input of a product, and
+// the residual, the result of another product, are of type H, and so are their gradients;
+// everything else is float. Equal to the functions above between conversions, which would move 12
+// bytes more per element of y.
 template <class H>
 using LayerNormLoweredFn = void(std::span<const float> x, std::span<const float> weight,
                                 std::span<const float> bias, double eps, std::span<H> y,

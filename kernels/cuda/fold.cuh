@@ -233,8 +233,8 @@ struct Sums {
   __device__ T combine(T a, T b) const { return a + b; }
 };
 
-// out[at] = (or, if `add`, +=) the sum of elements of x. Elements of 16 bits are widened when they are
-// loaded, partial results are floats, and the result is rounded once to Out.
+// out[at] = (or, if `add`, +=) the sum of elements of x. Elements of 16 bits are widened when they
+// are loaded, partial results are floats, and the result is rounded once to Out.
 template <class T, class Out = T>
 struct SumInto : Sums<Wide<T>> {
   static constexpr bool kPacks = true;

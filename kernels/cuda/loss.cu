@@ -298,8 +298,7 @@ void cross_entropy_rows(std::span<const S> x, const Targets& t, std::span<Wide<S
   const Labels<T> labels(t);
   if (labels.rows == 0 || labels.classes == 0) return;
   const std::int64_t width = std::ssize(x) / labels.rows;
-  // RowShare reads packs of kPack<T>, the last of which must end within the classes.
-  const bool packs = labels.classes % kPack<T> == 0 && rows_in_packs<T>(width, x.data());
+  const bool packs = rows_in_packs<T>(width, x.data());  // the last pack may end in the padding
   const LogitRows<S> p{labels, x.data(), width, statistics.data(), losses.data(), packs};
   if (labels.classes <= team_capacity<T>(kWarp))
     launch_over(logit_rows<kWarp, S>, labels.rows, kThreads / kWarp, p);

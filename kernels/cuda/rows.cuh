@@ -80,8 +80,8 @@ struct RowShare {
   }
 };
 
-// True if a row of n elements may be read and written in packs of kPack<T> elements at each pointer,
-// or the pointer is null.
+// True if a row of n elements may be read and written in packs of kPack<T> elements at each pointer
+// that is not null.
 template <class T, class... S>
 bool rows_in_packs(std::int64_t n, const S*... rows) {
   return n % kPack<T> == 0 && (aligned_for(rows, kPack<T>) && ...);

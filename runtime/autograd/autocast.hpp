@@ -20,7 +20,7 @@
 // are differentiable, so gradients arrive in f32. Guards can be nested and apply only to their own
 // thread.
 //
-// A model that knows which parameters it will multiply names them with lower_all(). A GPU then casts
+// A model that knows which parameters it will multiply passes them to lower_all(), and a GPU casts
 // them in one launch. Otherwise each cast is a kernel, and most are too short to fill a GPU.
 #pragma once
 
@@ -57,8 +57,8 @@ class Autocast {
 namespace autocast {
 
 [[nodiscard]] Tensor lower(const Tensor& t);
-// Prepares the casts of these parameters for lower(), on GPUs only. Parameters that need no cast, or
-// whose cast is kept already, are skipped.
+// Prepares the casts of these parameters for lower(), on GPUs only. Skips parameters that need no
+// cast and those whose cast is kept already.
 void lower_all(const std::vector<Tensor>& parameters);
 [[nodiscard]] Tensor f32(const Tensor& t);
 [[nodiscard]] std::vector<Tensor> widest(const std::vector<Tensor>& tensors);

@@ -2,10 +2,10 @@
 // and call the kernel. They accept floating dtypes unless stated otherwise; for other dtypes they
 // throw a UsageError that names the function.
 //
-// f16 and bf16 are storage formats: the kernel computes in f32, and the result is rounded once, as in
-// PyTorch's kernels. On the CPU the operands are widened before and the result is rounded after the
-// kernel. On a GPU, where memory is the limit, the kernel does both in registers: the same bits with
-// a fifth of the traffic.
+// f16 and bf16 are storage formats: the kernel computes in f32, and the result is rounded once, as
+// in PyTorch's kernels. On the CPU the operands are widened before and the result is rounded after
+// the kernel. On a GPU, where memory is the limit, the kernel does both in registers: the same bits
+// with a fifth of the traffic.
 //
 // The memory of the first operand may be reused for the result if it is moved in and no other
 // handle shares it.

@@ -26,7 +26,7 @@ void check_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias)
             " must have x's dtype and the size of the last dimension of x " + to_string(x.sizes()));
 }
 
-// The type of y: under autocast that of a product's operands, if it is lowered; otherwise that of x.
+// The type of y: that of a product's operands, if y is lowered under autocast; otherwise that of x.
 DType result_type(const Tensor& x, NormResult result) {
   const AutocastState state = autocast_state();
   const bool lowers = result == NormResult::lowered && state.enabled && x.dtype() == DType::f32;

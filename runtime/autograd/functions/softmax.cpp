@@ -73,8 +73,8 @@ std::span<kernels::LogSum<T>> log_sums(const Tensor& t) {
           static_cast<std::size_t>(t.size(0))};
 }
 
-// The logits as contiguous rows for a GPU. If x is the first columns of a whole tensor, as the logits
-// of a padded vocabulary are, this is the whole tensor, and nothing is copied.
+// The logits as contiguous rows for a GPU. If x is the first columns of a whole tensor, like the
+// logits of a padded vocabulary, the result is the whole tensor, and nothing is copied.
 Tensor logit_rows(const Tensor& x) {
   const std::int64_t rows = x.size(0),
                      elements =
