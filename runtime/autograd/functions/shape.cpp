@@ -30,7 +30,9 @@ Tensor whole_of(const Tensor& g, const Shape& sizes, const Part& part) {
   const Tensor same = part(whole);
   const bool fits = same.sizes() == g.sizes() && same.strides() == g.strides() &&
                     same.storage_offset() == g.storage_offset();
-  return fits ? whole : Tensor();
+  if (!fits) return {};
+  storage->set_zero_outside(-1);  // later writes through `whole` would make it false
+  return whole;
 }
 
 // y is a part of x, so the gradient is zero elsewhere. part(t) returns the same part of t.
