@@ -1,8 +1,12 @@
 // Copy with conversion between any two dtypes, and fill. Strides are arbitrary. `out` must not
 // overlap `in`, unless both are the same view.
+//
+// round_all rounds the floats of many tensors to f16 or bf16, on devices in one launch: the weights
+// of a model under autocast. Sizes must be equal; tensors must be contiguous.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 #include "kernels/half.hpp"
@@ -10,9 +14,6 @@
 #include "kernels/view.hpp"
 
 namespace ringsmith::kernels {
-
-template <class T>
-constexpr bool kIsHalf = std::is_same_v<T, f16> || std::is_same_v<T, bf16>;
 
 // The 16-bit types are converted through float. Conversion to bool yields s != 0.
 template <class D, class S>
@@ -54,6 +55,23 @@ void fill(View<T> out, T value);
 
 RINGSMITH_ON_DEVICE(copy)
 RINGSMITH_ON_DEVICE(fill)
+
+template <class H>
+struct RoundedTensor {
+  std::span<const float> from;
+  std::span<H> to;
+};
+template <class H>
+using RoundAllFn = void(std::span<const RoundedTensor<H>> tensors);
+RINGSMITH_KERNEL(round_all, RoundAllFn)  // on devices only
+
+template <class H>
+void look(Operands& o, const std::span<const RoundedTensor<H>>& tensors) {
+  std::int64_t n = 0;
+  for (const RoundedTensor<H>& t : tensors) n += std::ssize(t.to);
+  o.add<const float>(n);
+  o.add<H>(n);
+}
 
 // Instantiates copy for every pair of dtypes, and fill for every dtype.
 #define RINGSMITH_COPY_TO(D)                                              \

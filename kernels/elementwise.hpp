@@ -1,4 +1,6 @@
-// Element-wise operations, forward and backward, for float and double.
+// Element-wise operations, forward and backward, for float, double and, on devices, f16 and bf16. A
+// 16-bit operand is widened, the operation computed in float, and the result rounded once, as if
+// copies in float had been made of the operands.
 //
 // All operands of a call have the same sizes, and a broadcast operand has stride 0. `out` may be
 // the same view as an operand (in place), but must not overlap an operand in any other way.
@@ -59,7 +61,7 @@ using UnaryFn = void(Unary op, View<T> out, View<const T> x);
 template <class T>
 using BinaryFn = void(Binary op, View<T> out, View<const T> a, View<const T> b);
 template <class T>
-using ScalarFn = void(Scalar op, View<T> out, View<const T> x, T s);
+using ScalarFn = void(Scalar op, View<T> out, View<const T> x, Wide<T> s);
 RINGSMITH_KERNEL(unary, UnaryFn)
 RINGSMITH_KERNEL(binary, BinaryFn)
 RINGSMITH_KERNEL(scalar, ScalarFn)
@@ -67,9 +69,14 @@ RINGSMITH_KERNEL(scalar, ScalarFn)
 // masked_fill: mask ? value : x
 // masked_scale: mask ? x * value : x * 0. As in PyTorch, a dropped infinity becomes NaN.
 template <class T>
-using MaskedFn = void(View<T> out, View<const T> x, View<const bool> mask, T value);
+using MaskedFn = void(View<T> out, View<const T> x, View<const bool> mask, Wide<T> value);
 RINGSMITH_KERNEL(masked_fill, MaskedFn)
 RINGSMITH_KERNEL(masked_scale, MaskedFn)
+
+// out = a + b with b of type T, f16 or bf16. On devices only.
+template <class T>
+using AddWidenedFn = void(View<float> out, View<const float> a, View<const T> b);
+RINGSMITH_KERNEL(add_widened, AddWidenedFn)
 
 namespace cpu::fast {
 template <class T>

@@ -67,9 +67,13 @@ using CrossEntropyBackwardFn = void(std::span<const T> log_probs, const Targets&
                                     std::span<const T> row_grad, std::span<T> dx);
 RINGSMITH_KERNEL(cross_entropy_backward, CrossEntropyBackwardFn)
 
-// Cross entropy without log_probs in memory: computes the losses from the logits x (n, classes) and
-// saves two numbers per row for the backward pass. Without smoothing the bits are the same as from
-// log_softmax and the functions above.
+// Cross entropy without log_probs in memory: computes the losses from the logits x (n, width) and
+// saves two numbers per row for the backward pass. Without smoothing the bits of float and double
+// are the same as from log_softmax and the functions above.
+//
+// On devices, T may be f16 or bf16, with losses, statistics and gradients of rows in float; and
+// width = x.size() / n may exceed t.classes. The other columns are padding (GPT-2's 50,257 classes
+// in rows of 50,304, which are aligned): they are not read, and their gradient is 0.
 template <class T>
 struct LogSum {
   T largest;  // of the row
@@ -77,14 +81,16 @@ struct LogSum {
   [[nodiscard]] constexpr T log_prob(T x) const { return x - largest - log_sum; }
 };
 template <class T>
-using CrossEntropyRowsFn = void(std::span<const T> x, const Targets& targets, std::span<T> losses,
-                                std::span<LogSum<T>> statistics);
+using CrossEntropyRowsFn = void(std::span<const T> x, const Targets& targets,
+                                std::span<Wide<T>> losses, std::span<LogSum<Wide<T>>> statistics);
 RINGSMITH_KERNEL(cross_entropy_rows, CrossEntropyRowsFn)
 
-// dx may be x (in place).
+// dx, of x's shape, may be x (in place): with 16-bit logits, forward and backward then move 6 bytes
+// per logit and need no memory of that size.
 template <class T>
-using CrossEntropyRowsBackwardFn = void(std::span<const T> x, std::span<const LogSum<T>> statistics,
-                                        const Targets& targets, std::span<const T> row_grad,
+using CrossEntropyRowsBackwardFn = void(std::span<const T> x,
+                                        std::span<const LogSum<Wide<T>>> statistics,
+                                        const Targets& targets, std::span<const Wide<T>> row_grad,
                                         std::span<T> dx);
 RINGSMITH_KERNEL(cross_entropy_rows_backward, CrossEntropyRowsBackwardFn)
 

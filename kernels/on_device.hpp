@@ -19,13 +19,15 @@
 //
 // The profiler (runtime/device/profiler.hpp) sees every kernel that is called in this form.
 //
-// kernels::f calls the float or double instance that fits its arguments. Callers of cpu::f or
-// cuda::f name the instance: cpu::softmax<float>(x, y, slices).
+// kernels::f calls the instance that fits its arguments: float or double or, on devices only and if
+// the kernel has such instances, f16 or bf16. (The layers above widen 16-bit operands on the CPU.)
+// Callers of cpu::f or cuda::f name the instance: cpu::softmax<float>(x, y, slices).
 #pragma once
 
 #include <type_traits>
 #include <utility>
 
+#include "kernels/half.hpp"
 #include "kernels/work.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/device/device.hpp"
@@ -47,19 +49,25 @@
     }                                            \
   }
 
-// Defines kernels::kernel(device, args...) for a kernel that is a template of float and double.
-#define RINGSMITH_ON_DEVICE_TYPED(kernel)                                                  \
-  template <class... Args>                                                                 \
-  void kernel(Device device, Args&&... args) {                                             \
-    constexpr bool kFloat = requires { cpu::kernel<float>(std::forward<Args>(args)...); }; \
-    using T = std::conditional_t<kFloat, float, double>;                                   \
-    RINGSMITH_PROFILED(kernel, args...)                                                    \
-    if (device.is_cpu()) {                                                                 \
-      cpu::kernel<T>(std::forward<Args>(args)...);                                         \
-    } else {                                                                               \
-      const DeviceGuard current(device);                                                   \
-      cuda::kernel<T>(std::forward<Args>(args)...);                                        \
-    }                                                                                      \
+// Defines kernels::kernel(device, args...) for a kernel that is a template of the element type.
+#define RINGSMITH_TAKES(kernel, T) (requires { cpu::kernel<T>(std::forward<Args>(args)...); })
+#define RINGSMITH_ON_DEVICE_TYPED(kernel)                                                   \
+  template <class... Args>                                                                  \
+  void kernel(Device device, Args&&... args) {                                              \
+    using T = std::conditional_t<                                                           \
+        RINGSMITH_TAKES(kernel, float), float,                                              \
+        std::conditional_t<RINGSMITH_TAKES(kernel, bf16), bf16,                             \
+                           std::conditional_t<RINGSMITH_TAKES(kernel, f16), f16, double>>>; \
+    RINGSMITH_PROFILED(kernel, args...)                                                     \
+    if constexpr (kIsHalf<T>) {                                                             \
+      const DeviceGuard current(device);                                                    \
+      cuda::kernel<T>(std::forward<Args>(args)...);                                         \
+    } else if (device.is_cpu()) {                                                           \
+      cpu::kernel<T>(std::forward<Args>(args)...);                                          \
+    } else {                                                                                \
+      const DeviceGuard current(device);                                                    \
+      cuda::kernel<T>(std::forward<Args>(args)...);                                         \
+    }                                                                                       \
   }
 
 #define RINGSMITH_KERNEL(kernel, Signature) \
@@ -73,7 +81,10 @@
   }                                         \
   RINGSMITH_ON_DEVICE_TYPED(kernel)
 
-// Instantiates a kernel for float and double.
+// Instantiate a kernel for float and double, and for the 16-bit types.
 #define RINGSMITH_FLOAT_AND_DOUBLE(kernel)        \
   template decltype(kernel<float>) kernel<float>; \
   template decltype(kernel<double>) kernel<double>;
+#define RINGSMITH_HALVES(kernel)              \
+  template decltype(kernel<f16>) kernel<f16>; \
+  template decltype(kernel<bf16>) kernel<bf16>;

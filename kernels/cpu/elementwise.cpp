@@ -20,17 +20,17 @@ void binary(Binary op, View<T> out, View<const T> a, View<const T> b) {
 
 // Both modes use this version, because the compiler vectorises all of it except pow, which is rare.
 template <class T>
-void scalar(Scalar op, View<T> out, View<const T> x, T s) {
+void scalar(Scalar op, View<T> out, View<const T> x, Wide<T> s) {
   scalar_with(op, out, x, s);
 }
 
 template <class T>
-void masked_fill(View<T> out, View<const T> x, View<const bool> mask, T value) {
+void masked_fill(View<T> out, View<const T> x, View<const bool> mask, Wide<T> value) {
   map2(out, x, mask, [=](T v, bool m) { return m ? value : v; });
 }
 
 template <class T>
-void masked_scale(View<T> out, View<const T> x, View<const bool> mask, T scale) {
+void masked_scale(View<T> out, View<const T> x, View<const bool> mask, Wide<T> scale) {
   map2(out, x, mask, [=](T v, bool m) { return v * (m ? scale : T(0)); });
 }
 

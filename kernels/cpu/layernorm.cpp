@@ -13,7 +13,7 @@ namespace ringsmith::kernels::cpu {
 
 template <class T>
 void layer_norm(std::span<const T> x, std::span<const T> weight, std::span<const T> bias,
-                double eps, std::span<T> y, std::span<T> mean, std::span<T> rstd) {
+                double eps, std::span<T> y, std::span<Wide<T>> mean, std::span<Wide<T>> rstd) {
   if constexpr (std::is_same_v<T, float>)
     if (mode() == Mode::fast) return fast::layer_norm(x, weight, bias, eps, y, mean, rstd);
   const std::size_t n = mean.empty() ? 0 : x.size() / mean.size();
@@ -36,8 +36,8 @@ void layer_norm(std::span<const T> x, std::span<const T> weight, std::span<const
 
 template <class T>
 void layer_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<const T> weight,
-                         std::span<const T> mean, std::span<const T> rstd, std::span<T> dx,
-                         std::span<T> dweight, std::span<T> dbias) {
+                         std::span<const Wide<T>> mean, std::span<const Wide<T>> rstd,
+                         std::span<T> dx, std::span<T> dweight, std::span<T> dbias) {
   if constexpr (std::is_same_v<T, float>)
     if (mode() == Mode::fast)
       return fast::layer_norm_backward(dy, x, weight, mean, rstd, dx, dweight, dbias);

@@ -97,8 +97,8 @@ void cross_entropy_backward(std::span<const T> log_probs, const Targets& t,
 }
 
 template <class T>
-void cross_entropy_rows(std::span<const T> x, const Targets& t, std::span<T> losses,
-                        std::span<LogSum<T>> statistics) {
+void cross_entropy_rows(std::span<const T> x, const Targets& t, std::span<Wide<T>> losses,
+                        std::span<LogSum<Wide<T>>> statistics) {
   std::vector<T> row(at(t.classes));
   for (std::size_t i = 0; i < losses.size(); ++i) {
     const std::span<const T> logits = x.subspan(i * row.size(), row.size());
@@ -115,8 +115,9 @@ void cross_entropy_rows(std::span<const T> x, const Targets& t, std::span<T> los
 }
 
 template <class T>
-void cross_entropy_rows_backward(std::span<const T> x, std::span<const LogSum<T>> statistics,
-                                 const Targets& t, std::span<const T> row_grad, std::span<T> dx) {
+void cross_entropy_rows_backward(std::span<const T> x, std::span<const LogSum<Wide<T>>> statistics,
+                                 const Targets& t, std::span<const Wide<T>> row_grad,
+                                 std::span<T> dx) {
   std::vector<T> row(at(t.classes));
   for (std::size_t i = 0; i < t.index.size(); ++i) {
     for (std::size_t j = 0; j < row.size(); ++j)

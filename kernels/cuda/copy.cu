@@ -7,12 +7,15 @@
 //                 go through shared memory, so that both reads and writes are contiguous. Rows
 //                 are padded by one element, because a column would otherwise be in a single bank
 //
+//   4  a table    round_all: one launch for many tensors (table.cuh), eight elements at a time
+//
 // Contiguous copies of one dtype use cudaMemcpyAsync, and contiguous zeros cudaMemsetAsync.
 #include <cstring>
 
 #include "kernels/copy.hpp"
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/strided.cuh"
+#include "kernels/cuda/table.cuh"
 
 namespace ringsmith::kernels::cuda {
 
@@ -44,9 +47,9 @@ __global__ void copy_runs(std::int64_t n, Nest<2> nest, D* out, const S* in) {
   for (std::int64_t i = first_item(); i < n; i += item_stride()) {
     const Offsets<2> at = offsets_of(nest, i);
     const Pack<S, kWidth> from = load_pack<kWidth>(in + at[1], 0);
-    Pack<D, kWidth> to;
-    for (int k = 0; k < kWidth; ++k) to.at[k] = convert<D>(from.at[k]);
-    store_pack(out + at[0], 0, to);
+    Pack<Wide<D>, kWidth> to;  // floats are rounded to f16 or bf16 in pairs
+    for (int k = 0; k < kWidth; ++k) to.at[k] = convert<Wide<D>>(from.at[k]);
+    store_pack(out + at[0], 0, narrowed<D>(to));
   }
 }
 
@@ -123,6 +126,35 @@ void move(const Nest<2>& nest, Word* out, const Word* in) {
   }
 }
 
+template <class H>
+struct RoundedRow {
+  const float* from;
+  H* to;
+  bool packs;
+};
+constexpr int kRoundTurns = 4;  // packs of H per thread in a chunk
+template <class H>
+using RoundTable = TensorTable<RoundedRow<H>, 112, std::int64_t{kRoundTurns} * kThreads * kPack<H>>;
+
+template <class H>
+__global__ void round_table(const __grid_constant__ RoundTable<H> table) {
+  constexpr int N = kPack<H>;
+  table.each_chunk([](const RoundedRow<H>& row, std::int64_t begin, std::int64_t n) {
+    const float* const from = row.from + begin;
+    H* const to = row.to + begin;
+    const std::int64_t packs = row.packs ? n / N : 0;
+    for (std::int64_t i = threadIdx.x; i < packs; i += kThreads) {
+      Pack<float, N> wide;
+      for (int half = 0; half < 2; ++half) {
+        const Pack<float, N / 2> loaded = load_pack<N / 2>(from, 2 * i + half);
+        for (int k = 0; k < N / 2; ++k) wide.at[half * (N / 2) + k] = loaded.at[k];
+      }
+      store_pack(to, i, narrowed<H>(wide));
+    }
+    for (std::int64_t i = packs * N + threadIdx.x; i < n; i += kThreads) to[i] = H(from[i]);
+  });
+}
+
 template <class T>
 bool is_zero_bytes(const T& value) {
   const T zero{};
@@ -157,6 +189,20 @@ void fill(View<T> out, T value) {
   for_each(n, [=] __device__(std::int64_t i) { to[offsets_of(nest, i)[0]] = value; });
 }
 
+template <class H>
+void round_all(std::span<const RoundedTensor<H>> tensors) {
+  static_assert(sizeof(RoundTable<H>) <= kArgumentBytes);
+  for_each_table<RoundTable<H>>(
+      tensors,
+      [](const RoundedTensor<H>& t) {
+        const bool packs = aligned(t.to.data()) && aligned(t.from.data());
+        return RoundedRow<H>{t.from.data(), t.to.data(), packs};
+      },
+      [](const RoundedTensor<H>& t) { return std::ssize(t.to); },
+      [](const RoundTable<H>& table) { launch_over(round_table<H>, table.chunks, 1, table); });
+}
+
 RINGSMITH_COPY_AND_FILL
+RINGSMITH_HALVES(round_all)
 
 }  // namespace ringsmith::kernels::cuda

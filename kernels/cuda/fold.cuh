@@ -233,19 +233,23 @@ struct Sums {
   __device__ T combine(T a, T b) const { return a + b; }
 };
 
-// out[at] = (or, if `add`, +=) the sum of elements of x.
-template <class T>
-struct SumInto : Sums<T> {
+// out[at] = (or, if `add`, +=) the sum of elements of x. Elements of 16 bits are widened when they
+// are loaded, partial results are floats, and the result is rounded once to Out.
+template <class T, class Out = T>
+struct SumInto : Sums<Wide<T>> {
   static constexpr bool kPacks = true;
+  using Value = Wide<T>;
   const T* x;
-  T* out;
+  Out* out;
   bool add;
-  __device__ T term(std::int64_t at, std::int64_t) const { return x[at]; }
-  __device__ Pack<T, kChains> pack(std::int64_t at) const { return load_pack<kChains>(x + at, 0); }
+  __device__ Value term(std::int64_t at, std::int64_t) const { return widened(x[at]); }
+  __device__ Pack<Value, kChains> pack(std::int64_t at) const {
+    return widened(load_pack<kChains>(x + at, 0));
+  }
   template <class At>
-  __device__ void finish(const At& at, T value) const {
-    T& to = out[at[0]];
-    to = add ? to + value : value;
+  __device__ void finish(const At& at, Value value) const {
+    Out& to = out[at[0]];
+    to = static_cast<Out>(add ? widened(to) + value : value);
   }
 };
 

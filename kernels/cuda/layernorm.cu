@@ -12,6 +12,10 @@
 // If kAdds, the forward kernel first adds the residual, and the backward kernel finally adds the
 // gradient of the sum's other uses. In version 2, the two kernels together read or write eight
 // arrays; separate kernels would access eleven.
+//
+// In is the type of x, the sum and the parameters, and of their gradients. Out is the type of y and
+// the residual, and of their gradients. The arithmetic is in T: double, or float, to which 16-bit
+// elements are widened when they are loaded and from which they are rounded when they are stored.
 #include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/rows.cuh"
@@ -22,11 +26,16 @@ namespace ringsmith::kernels::cuda {
 namespace {
 
 // An absent weight means ones, an absent bias zeros.
-template <class T>
+template <class In>
 struct Affine {
-  const T *weight, *bias;
-  __device__ T scale(T x, std::int64_t i) const { return weight != nullptr ? x * weight[i] : x; }
-  __device__ T shift(T x, std::int64_t i) const { return bias != nullptr ? x + bias[i] : x; }
+  using T = Wide<In>;
+  const In *weight, *bias;
+  __device__ T scale(T x, std::int64_t i) const {
+    return weight != nullptr ? x * widened(weight[i]) : x;
+  }
+  __device__ T shift(T x, std::int64_t i) const {
+    return bias != nullptr ? x + widened(bias[i]) : x;
+  }
 };
 
 constexpr int kWarpPacks = 8;  // per lane of a warp (kRowPacks in a block)
@@ -38,33 +47,41 @@ constexpr std::int64_t kWarpRow = team_capacity<T>(kWarp, kWarpPacks);
 template <class T>
 constexpr std::int64_t kBlockRow = team_capacity<T>(kThreads);
 
-template <class T>
+template <class In, class Out>
 struct Forward {
-  const T *x, *residual;  // residual and sum are used only if kAdds
-  T* sum;
-  Affine<T> affine;
-  T eps, *y, *mean, *rstd;
+  using T = Wide<In>;
+  const In* x;
+  const Out* residual;  // residual and sum are used only if kAdds
+  In* sum;
+  Affine<In> affine;
+  T eps;
+  Out* y;
+  T *mean, *rstd;
   std::int64_t rows, n;
   bool packs;
 };
 
-template <bool kAdds, class T>
-__global__ void forward_any(Forward<T> p) {  // version 1
+template <bool kAdds, class In, class Out>
+__global__ void forward_any(Forward<In, Out> p) {  // version 1
+  using T = Wide<In>;
   const auto count = static_cast<T>(p.n);
   for (std::int64_t r = blockIdx.x; r < p.rows; r += gridDim.x) {
-    const T* const row = (kAdds ? p.sum : p.x) + r * p.n;
+    const In* const row = (kAdds ? p.sum : p.x) + r * p.n;
     T sum = 0, squares = 0;
     // No barrier is needed: a thread reads only those elements of p.sum that it writes here.
     for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) {
-      if constexpr (kAdds) p.sum[r * p.n + i] = p.x[r * p.n + i] + p.residual[r * p.n + i];
-      sum += row[i];
+      if constexpr (kAdds) p.sum[r * p.n + i] = p.x[r * p.n + i] + widened(p.residual[r * p.n + i]);
+      sum += widened(row[i]);
     }
     const T mean = block_reduce<kThreads>(sum, Plus{}) / count;
-    for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads)
-      squares += (row[i] - mean) * (row[i] - mean);
+    for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) {
+      const T off = widened(row[i]) - mean;
+      squares += off * off;
+    }
     const T rstd = 1 / sqrt_of(block_reduce<kThreads>(squares, Plus{}) / count + p.eps);
     for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads)
-      p.y[r * p.n + i] = p.affine.shift(p.affine.scale((row[i] - mean) * rstd, i), i);
+      p.y[r * p.n + i] =
+          static_cast<Out>(p.affine.shift(p.affine.scale((widened(row[i]) - mean) * rstd, i), i));
     if (threadIdx.x == 0) {
       p.mean[r] = mean;
       p.rstd[r] = rstd;
@@ -72,8 +89,9 @@ __global__ void forward_any(Forward<T> p) {  // version 1
   }
 }
 
-template <bool kAdds, int kTeam, class T>
-__global__ void __launch_bounds__(kThreads) forward_rows(Forward<T> p) {  // version 2
+template <bool kAdds, int kTeam, class In, class Out>
+__global__ void __launch_bounds__(kThreads) forward_rows(Forward<In, Out> p) {  // version 2
+  using T = Wide<In>;
   const auto count = static_cast<T>(p.n);
   each_row<kTeam>(p.rows, [&](std::int64_t r, int lane) {
     Share<T, kTeam> row{};
@@ -100,51 +118,62 @@ __global__ void __launch_bounds__(kThreads) forward_rows(Forward<T> p) {  // ver
   });
 }
 
-template <bool kAdds, class T>
-void forward(const Forward<T>& p) {
+template <bool kAdds, class In, class Out>
+void forward(const Forward<In, Out>& p) {
+  using T = Wide<In>;
   if (p.rows == 0) return;
   if (p.n <= kWarpRow<T>)
-    launch_over(forward_rows<kAdds, kWarp, T>, p.rows, kThreads / kWarp, p);
+    launch_over(forward_rows<kAdds, kWarp, In, Out>, p.rows, kThreads / kWarp, p);
   else if (p.n <= kBlockRow<T>)
-    launch_over(forward_rows<kAdds, kThreads, T>, p.rows, 1, p);
+    launch_over(forward_rows<kAdds, kThreads, In, Out>, p.rows, 1, p);
   else
-    launch_over(forward_any<kAdds, T>, p.rows, 1, p);
+    launch_over(forward_any<kAdds, In, Out>, p.rows, 1, p);
 }
 
-template <class T>
+template <class In, class Out>
 struct Backward {
-  const T *dy, *dsum, *x;  // dsum: only if kAdds
-  Affine<T> affine;
+  using T = Wide<In>;
+  const Out* dy;
+  const In *dsum, *x;  // dsum: only if kAdds
+  Affine<In> affine;
   const T *mean, *rstd;
-  T *dx, *partials;  // (blocks, 2, n): dweight and dbias. dx or partials may be null
+  In* dx;
+  Out* dresidual;  // dx once more, if kAdds and Out is another type. May be null
+  T* partials;     // (blocks, 2, n): dweight and dbias. dx or partials may be null
   std::int64_t rows, n;
   bool packs;
 };
 
-template <bool kAdds, class T>
-__global__ void backward_any(Backward<T> p) {  // version 1, dx only
+template <bool kAdds, class In, class Out>
+__global__ void backward_any(Backward<In, Out> p) {  // version 1, dx only
+  using T = Wide<In>;
   const auto count = static_cast<T>(p.n);
   for (std::int64_t r = blockIdx.x; r < p.rows; r += gridDim.x) {
-    const T *const row = p.x + r * p.n, *const dy = p.dy + r * p.n;
+    const In* const row = p.x + r * p.n;
+    const Out* const dy = p.dy + r * p.n;
     const T mean = p.mean[r], rstd = p.rstd[r];
     T sum = 0, dot = 0;
     for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) {
-      const T g = p.affine.scale(dy[i], i);
+      const T g = p.affine.scale(widened(dy[i]), i);
       sum += g;
-      dot += g * ((row[i] - mean) * rstd);
+      dot += g * ((widened(row[i]) - mean) * rstd);
     }
     sum = block_reduce<kThreads>(sum, Plus{}) / count;
     dot = block_reduce<kThreads>(dot, Plus{}) / count;
     for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) {
-      T dx = (p.affine.scale(dy[i], i) - sum - (row[i] - mean) * rstd * dot) * rstd;
+      T dx =
+          (p.affine.scale(widened(dy[i]), i) - sum - (widened(row[i]) - mean) * rstd * dot) * rstd;
       if constexpr (kAdds) dx = dx + p.dsum[r * p.n + i];
-      p.dx[r * p.n + i] = dx;
+      p.dx[r * p.n + i] = static_cast<In>(dx);
+      if constexpr (kAdds && !std::is_same_v<In, Out>)
+        if (p.dresidual != nullptr) p.dresidual[r * p.n + i] = static_cast<Out>(dx);
     }
   }
 }
 
-template <bool kAdds, int kTeam, class T>
-__global__ void __launch_bounds__(kThreads) backward_rows(Backward<T> p) {  // version 2
+template <bool kAdds, int kTeam, class In, class Out>
+__global__ void __launch_bounds__(kThreads) backward_rows(Backward<In, Out> p) {  // version 2
+  using T = Wide<In>;
   __shared__ T total[2][kTeam == kWarp ? kWarpRow<T> : kBlockRow<T>];
   const auto count = static_cast<T>(p.n);
   Share<T, kTeam> dweight{}, dbias{};
@@ -178,6 +207,8 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Backward<T> p) {  // v
           p.n, lane, [](T& g, T& added) { g = g + added; }, x);
     }
     dy.store(p.dx + r * p.n, p.n, lane, p.packs);
+    if constexpr (kAdds && !std::is_same_v<In, Out>)
+      if (p.dresidual != nullptr) dy.store(p.dresidual + r * p.n, p.n, lane, p.packs);
   });
   if (p.partials == nullptr) return;
   // The teams of the block add one after another.
@@ -201,17 +232,20 @@ void fold_column_sums(const Fold& fold, std::int64_t rows, std::int64_t n, std::
 }
 
 // dweight as a fold over (rows, n), for version 1.
-template <class T>
-struct WeightGradient : Sums<T> {
+template <class In, class Out>
+struct WeightGradient : Sums<Wide<In>> {
   static constexpr bool kPacks = false;
-  const T *dy, *x, *mean, *rstd;
-  T* out;
+  using T = Wide<In>;
+  const Out* dy;
+  const In* x;
+  const T *mean, *rstd;
+  In* out;
   __device__ T term(std::int64_t at, std::int64_t row) const {
-    return dy[at] * ((x[at] - mean[row]) * rstd[row]);
+    return widened(dy[at]) * ((widened(x[at]) - mean[row]) * rstd[row]);
   }
   template <class At>
   __device__ void finish(const At& at, T value) const {
-    out[at[0]] = value;
+    out[at[0]] = static_cast<In>(value);
   }
 };
 
@@ -224,13 +258,16 @@ T* or_null(std::span<T> s) {
 // 8192 rows would not fill a device.
 constexpr std::int64_t kRowsPerWarp = 4, kRowsPerBlock = 16, kMostBlocks = 1024;
 
-template <bool kAdds, class T>
-void backward(Backward<T> p, T* dweight, T* dbias) {
+template <bool kAdds, class In, class Out>
+void backward(Backward<In, Out> p, In* dweight, In* dbias) {
+  using T = Wide<In>;
   if (p.n > kBlockRow<T>) {
-    if (p.dx != nullptr && p.rows > 0) launch_over(backward_any<kAdds, T>, p.rows, 1, p);
+    if (p.dx != nullptr && p.rows > 0) launch_over(backward_any<kAdds, In, Out>, p.rows, 1, p);
     if (dweight != nullptr)
-      fold_column_sums(WeightGradient<T>{{}, p.dy, p.x, p.mean, p.rstd, dweight}, p.rows, p.n, p.n);
-    if (dbias != nullptr) fold_column_sums(SumInto<T>{{}, p.dy, dbias, false}, p.rows, p.n, p.n);
+      fold_column_sums(WeightGradient<In, Out>{{}, p.dy, p.x, p.mean, p.rstd, dweight}, p.rows, p.n,
+                       p.n);
+    if (dbias != nullptr)
+      fold_column_sums(SumInto<Out, In>{{}, p.dy, dbias, false}, p.rows, p.n, p.n);
     return;
   }
   const bool warps = p.n <= kWarpRow<T>;
@@ -241,80 +278,148 @@ void backward(Backward<T> p, T* dweight, T* dbias) {
   const Scratch<T> partials(vectors ? blocks * 2 * p.n : 0);
   p.partials = vectors ? partials.data() : nullptr;
   if (blocks > 0)
-    launch(warps ? backward_rows<kAdds, kWarp, T> : backward_rows<kAdds, kThreads, T>,
+    launch(warps ? backward_rows<kAdds, kWarp, In, Out> : backward_rows<kAdds, kThreads, In, Out>,
            dim3(static_cast<unsigned>(blocks)), kThreads, 0, stream(), p);
-  if (dweight != nullptr)
-    fold_column_sums(SumInto<T>{{}, partials.data(), dweight, false}, blocks, p.n, 2 * p.n);
-  if (dbias != nullptr)
-    fold_column_sums(SumInto<T>{{}, partials.data() + p.n, dbias, false}, blocks, p.n, 2 * p.n);
+  const auto total = [&](const T* from, In* to) {
+    if (to != nullptr) fold_column_sums(SumInto<T, In>{{}, from, to, false}, blocks, p.n, 2 * p.n);
+  };
+  total(partials.data(), dweight);
+  total(partials.data() + p.n, dbias);
 }
 
-template <class T>
-std::int64_t row_length(std::span<const T> x, std::span<const T> rows) {
+template <class T, class M>
+std::int64_t row_length(std::span<const T> x, std::span<const M> rows) {
   return rows.empty() ? 0 : std::ssize(x) / std::ssize(rows);
 }
 
 // If there are no rows, the length of dweight or dbias.
-template <class T>
-std::int64_t row_length(std::span<const T> x, std::span<const T> rows, std::span<const T> dweight,
+template <class T, class M>
+std::int64_t row_length(std::span<const T> x, std::span<const M> rows, std::span<const T> dweight,
                         std::span<const T> dbias) {
-  return std::max({std::ssize(dweight), std::ssize(dbias), row_length(x, rows)});
+  return std::max({std::ssize(dweight), std::ssize(dbias), row_length<T, M>(x, rows)});
+}
+
+// ---- the functions of layernorm.hpp are these, for some types ----
+
+template <class In, class Out>
+void norm(std::span<const In> x, std::span<const In> weight, std::span<const In> bias, double eps,
+          std::span<Out> y, std::span<Wide<In>> mean, std::span<Wide<In>> rstd) {
+  using T = Wide<In>;
+  const std::int64_t n = row_length<In, T>(x, mean);
+  forward<false, In, Out>({x.data(),
+                           nullptr,
+                           nullptr,
+                           {or_null(weight), or_null(bias)},
+                           static_cast<T>(eps),
+                           y.data(),
+                           mean.data(),
+                           rstd.data(),
+                           std::ssize(mean),
+                           n,
+                           rows_in_packs<T>(n, x.data(), y.data())});
+}
+
+template <class T, class Out>
+void add_norm(std::span<const T> x, std::span<const Out> residual, std::span<const T> weight,
+              std::span<const T> bias, double eps, std::span<T> sum, std::span<Out> y,
+              std::span<T> mean, std::span<T> rstd) {
+  const std::int64_t n = row_length<T, T>(x, mean);
+  forward<true, T, Out>({x.data(),
+                         residual.data(),
+                         sum.data(),
+                         {or_null(weight), or_null(bias)},
+                         static_cast<T>(eps),
+                         y.data(),
+                         mean.data(),
+                         rstd.data(),
+                         std::ssize(mean),
+                         n,
+                         rows_in_packs<T>(n, x.data(), residual.data(), sum.data(), y.data())});
+}
+
+template <class In, class Out>
+void norm_backward(std::span<const Out> dy, std::span<const In> x, std::span<const In> weight,
+                   std::span<const Wide<In>> mean, std::span<const Wide<In>> rstd, std::span<In> dx,
+                   std::span<In> dweight, std::span<In> dbias) {
+  using T = Wide<In>;
+  const std::int64_t n = row_length<In, T>(x, mean, dweight, dbias);
+  backward<false, In, Out>({dy.data(),
+                            nullptr,
+                            x.data(),
+                            {or_null(weight), nullptr},
+                            mean.data(),
+                            rstd.data(),
+                            or_null(dx),
+                            nullptr,
+                            nullptr,
+                            std::ssize(mean),
+                            n,
+                            rows_in_packs<T>(n, dy.data(), x.data(), dx.data())},
+                           or_null(dweight), or_null(dbias));
+}
+
+template <class T, class Out>
+void add_norm_backward(std::span<const Out> dy, std::span<const T> dsum, std::span<const T> sum,
+                       std::span<const T> weight, std::span<const T> mean, std::span<const T> rstd,
+                       std::span<T> dx, std::span<Out> dresidual, std::span<T> dweight,
+                       std::span<T> dbias) {
+  const std::int64_t n = row_length<T, T>(sum, mean, dweight, dbias);
+  backward<true, T, Out>(
+      {dy.data(),
+       dsum.data(),
+       sum.data(),
+       {or_null(weight), nullptr},
+       mean.data(),
+       rstd.data(),
+       or_null(dx),
+       or_null(dresidual),
+       nullptr,
+       std::ssize(mean),
+       n,
+       rows_in_packs<T>(n, dy.data(), dsum.data(), sum.data(), dx.data(), dresidual.data())},
+      or_null(dweight), or_null(dbias));
 }
 
 }  // namespace
 
 template <class T>
 void layer_norm(std::span<const T> x, std::span<const T> weight, std::span<const T> bias,
-                double eps, std::span<T> y, std::span<T> mean, std::span<T> rstd) {
-  const std::int64_t n = row_length<T>(x, mean);
-  forward<false, T>({x.data(),
-                     nullptr,
-                     nullptr,
-                     {or_null(weight), or_null(bias)},
-                     static_cast<T>(eps),
-                     y.data(),
-                     mean.data(),
-                     rstd.data(),
-                     std::ssize(mean),
-                     n,
-                     n % kPack<T> == 0 && aligned(x.data(), y.data())});
+                double eps, std::span<T> y, std::span<Wide<T>> mean, std::span<Wide<T>> rstd) {
+  norm<T, T>(x, weight, bias, eps, y, mean, rstd);
+}
+template <class H>
+void layer_norm_lowered(std::span<const float> x, std::span<const float> weight,
+                        std::span<const float> bias, double eps, std::span<H> y,
+                        std::span<float> mean, std::span<float> rstd) {
+  norm<float, H>(x, weight, bias, eps, y, mean, rstd);
 }
 
 template <class T>
 void add_layer_norm(std::span<const T> x, std::span<const T> residual, std::span<const T> weight,
                     std::span<const T> bias, double eps, std::span<T> sum, std::span<T> y,
                     std::span<T> mean, std::span<T> rstd) {
-  const std::int64_t n = row_length<T>(x, mean);
-  forward<true, T>({x.data(),
-                    residual.data(),
-                    sum.data(),
-                    {or_null(weight), or_null(bias)},
-                    static_cast<T>(eps),
-                    y.data(),
-                    mean.data(),
-                    rstd.data(),
-                    std::ssize(mean),
-                    n,
-                    n % kPack<T> == 0 && aligned(x.data(), residual.data(), sum.data(), y.data())});
+  add_norm<T, T>(x, residual, weight, bias, eps, sum, y, mean, rstd);
+}
+template <class H>
+void add_layer_norm_lowered(std::span<const float> x, std::span<const H> residual,
+                            std::span<const float> weight, std::span<const float> bias, double eps,
+                            std::span<float> sum, std::span<H> y, std::span<float> mean,
+                            std::span<float> rstd) {
+  add_norm<float, H>(x, residual, weight, bias, eps, sum, y, mean, rstd);
 }
 
 template <class T>
 void layer_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<const T> weight,
-                         std::span<const T> mean, std::span<const T> rstd, std::span<T> dx,
-                         std::span<T> dweight, std::span<T> dbias) {
-  const std::int64_t n = row_length<T>(x, mean, dweight, dbias);
-  backward<false, T>({dy.data(),
-                      nullptr,
-                      x.data(),
-                      {or_null(weight), nullptr},
-                      mean.data(),
-                      rstd.data(),
-                      or_null(dx),
-                      nullptr,
-                      std::ssize(mean),
-                      n,
-                      n % kPack<T> == 0 && aligned(dy.data(), x.data(), dx.data())},
-                     or_null(dweight), or_null(dbias));
+                         std::span<const Wide<T>> mean, std::span<const Wide<T>> rstd,
+                         std::span<T> dx, std::span<T> dweight, std::span<T> dbias) {
+  norm_backward<T, T>(dy, x, weight, mean, rstd, dx, dweight, dbias);
+}
+template <class H>
+void layer_norm_lowered_backward(std::span<const H> dy, std::span<const float> x,
+                                 std::span<const float> weight, std::span<const float> mean,
+                                 std::span<const float> rstd, std::span<float> dx,
+                                 std::span<float> dweight, std::span<float> dbias) {
+  norm_backward<float, H>(dy, x, weight, mean, rstd, dx, dweight, dbias);
 }
 
 template <class T>
@@ -322,24 +427,26 @@ void add_layer_norm_backward(std::span<const T> dy, std::span<const T> dsum, std
                              std::span<const T> weight, std::span<const T> mean,
                              std::span<const T> rstd, std::span<T> dx, std::span<T> dweight,
                              std::span<T> dbias) {
-  const std::int64_t n = row_length<T>(sum, mean, dweight, dbias);
-  backward<true, T>({dy.data(),
-                     dsum.data(),
-                     sum.data(),
-                     {or_null(weight), nullptr},
-                     mean.data(),
-                     rstd.data(),
-                     or_null(dx),
-                     nullptr,
-                     std::ssize(mean),
-                     n,
-                     n % kPack<T> == 0 && aligned(dy.data(), dsum.data(), sum.data(), dx.data())},
-                    or_null(dweight), or_null(dbias));
+  add_norm_backward<T, T>(dy, dsum, sum, weight, mean, rstd, dx, {}, dweight, dbias);
+}
+template <class H>
+void add_layer_norm_lowered_backward(std::span<const H> dy, std::span<const float> dsum,
+                                     std::span<const float> sum, std::span<const float> weight,
+                                     std::span<const float> mean, std::span<const float> rstd,
+                                     std::span<float> dx, std::span<H> dresidual,
+                                     std::span<float> dweight, std::span<float> dbias) {
+  add_norm_backward<float, H>(dy, dsum, sum, weight, mean, rstd, dx, dresidual, dweight, dbias);
 }
 
 RINGSMITH_FLOAT_AND_DOUBLE(layer_norm)
 RINGSMITH_FLOAT_AND_DOUBLE(layer_norm_backward)
 RINGSMITH_FLOAT_AND_DOUBLE(add_layer_norm)
 RINGSMITH_FLOAT_AND_DOUBLE(add_layer_norm_backward)
+RINGSMITH_HALVES(layer_norm)
+RINGSMITH_HALVES(layer_norm_backward)
+RINGSMITH_HALVES(layer_norm_lowered)
+RINGSMITH_HALVES(layer_norm_lowered_backward)
+RINGSMITH_HALVES(add_layer_norm_lowered)
+RINGSMITH_HALVES(add_layer_norm_lowered_backward)
 
 }  // namespace ringsmith::kernels::cuda

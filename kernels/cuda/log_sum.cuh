@@ -39,22 +39,24 @@ struct MaxAndSum {  // sum of exp(x - largest) over the elements so far
 
 // All threads of a block of kThreads must call this for the same row of n elements, and all get the
 // result. If the maximum is infinite, the sum is NaN, as if it were computed by exp(inf - inf).
-template <class T>
-__device__ MaxAndSum<T> max_and_sum(const T* x, std::int64_t n) {
+// 16-bit elements are widened when they are loaded.
+template <class S>
+__device__ MaxAndSum<Wide<S>> max_and_sum(const S* x, std::int64_t n) {
+  using T = Wide<S>;
   constexpr int kGroup = 4;
   MaxAndSum<T> seen;
   std::int64_t i = threadIdx.x;
-  if (aligned_for(x, kPack<T>)) {
-    for (; i < n / kPack<T>; i += kThreads) seen.add(load_pack<kPack<T>>(x, i));
-    i = n / kPack<T> * kPack<T> + threadIdx.x;
+  if (aligned_for(x, kPack<S>)) {
+    for (; i < n / kPack<S>; i += kThreads) seen.add(widened(load_pack<kPack<S>>(x, i)));
+    i = n / kPack<S> * kPack<S> + threadIdx.x;
   } else {
     for (; i + (kGroup - 1) * kThreads < n; i += kGroup * kThreads) {
       Pack<T, kGroup> group;
-      for (int k = 0; k < kGroup; ++k) group.at[k] = x[i + k * kThreads];
+      for (int k = 0; k < kGroup; ++k) group.at[k] = widened(x[i + k * kThreads]);
       seen.add(group);
     }
   }
-  for (; i < n; i += kThreads) seen.add(Pack<T, 1>{{x[i]}});
+  for (; i < n; i += kThreads) seen.add(Pack<T, 1>{{widened(x[i])}});
   const T largest = block_reduce<kThreads>(seen.largest, Larger{});
   const T fitted = seen.largest == largest ? seen.sum : seen.sum * exp_of(seen.largest - largest);
   const T nothing = largest - largest;  // NOLINT(misc-redundant-expression)

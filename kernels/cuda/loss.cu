@@ -9,8 +9,9 @@
 //                            keeps only the loss and two statistics of each row. Reads the logits
 //                            once, or long rows twice if there is smoothing
 //   cross_entropy_rows_      recomputes the probabilities from the logits and these statistics,
-//   backward                 with one read and one write. GPT-2's logits of 8192 tokens are 1.6 GB,
-//                            and log-probabilities would have to be written, kept and read as well
+//   backward                 with one read and one write. GPT-2's logits of 8192 tokens are 0.8 GB
+//                            in bf16, and log-probabilities would have to be written, kept and read
+//                            as well. Writes over the logits, if the caller needs them no more
 //   squared_error            a fold over two arrays in packs
 #include <string>
 
@@ -145,10 +146,13 @@ void backward(const Targets& t, const T* log_probs, std::span<const T> row_grad,
 
 // --- cross entropy directly from the logits
 
-template <class T>
+// Rows of S, at least `classes` wide. The arithmetic is in T.
+template <class S>
 struct LogitRows {
+  using T = Wide<S>;
   Labels<T> labels;
-  const T* x;
+  const S* x;
+  std::int64_t width;
   LogSum<T>* statistics;
   T* losses;
   bool packs;
@@ -158,34 +162,37 @@ struct LogitRows {
     statistics[r] = s;
     const std::int64_t target = labels.index[r];
     T loss = static_cast<T>(NAN);  // if the target is out of range, which check_targets reports
-    if (target >= 0 && target < labels.classes) loss = -s.log_prob(x[r * labels.classes + target]);
+    if (target >= 0 && target < labels.classes) loss = -s.log_prob(widened(x[r * width + target]));
     if (labels.smooth) loss = labels.keep * loss + labels.spread * unlikely;
     losses[r] = target == labels.ignored ? T(0) : loss;
   }
 };
 
-template <class T>
-__global__ void logit_rows_any(LogitRows<T> p) {
+template <class S>
+__global__ void logit_rows_any(LogitRows<S> p) {
+  using T = Wide<S>;
   const std::int64_t n = p.labels.classes;
   for (std::int64_t r = blockIdx.x; r < p.labels.rows; r += gridDim.x) {
-    const T* const x = p.x + r * n;
+    const S* const x = p.x + r * p.width;
     const auto [largest, sum] = max_and_sum(x, n);
     const LogSum<T> s{largest, log_of(sum)};
     T unlikely = 0;
     if (p.labels.smooth) {  // a second pass, mostly from L2
-      for (std::int64_t i = threadIdx.x; i < n; i += kThreads) unlikely -= s.log_prob(x[i]);
+      for (std::int64_t i = threadIdx.x; i < n; i += kThreads)
+        unlikely -= s.log_prob(widened(x[i]));
       unlikely = block_reduce<kThreads>(unlikely, Plus{});
     }
     if (threadIdx.x == 0) p.finish(r, s, unlikely);
   }
 }
 
-template <int kTeam, class T>
-__global__ void __launch_bounds__(kThreads) logit_rows(LogitRows<T> p) {
+template <int kTeam, class S>
+__global__ void __launch_bounds__(kThreads) logit_rows(LogitRows<S> p) {
+  using T = Wide<S>;
   const std::int64_t n = p.labels.classes;
   each_row<kTeam>(p.labels.rows, [&](std::int64_t r, int lane) {
     RowShare<T, kTeam> row{};
-    row.load(p.x + r * n, n, lane, p.packs);
+    row.load(p.x + r * p.width, n, lane, p.packs);
     T largest = kLowest<T>;
     row.each(n, lane, [&](T& x, std::int64_t) { largest = Larger{}(largest, x); });
     largest = team_reduce<kTeam>(largest, Larger{});
@@ -199,24 +206,26 @@ __global__ void __launch_bounds__(kThreads) logit_rows(LogitRows<T> p) {
 }
 
 // dx may be x, because a thread writes only elements that no other thread reads.
-template <int kTeam, int kWidth, class T>
-__global__ void logit_gradient(Labels<T> labels, const T* x, const LogSum<T>* statistics,
-                               const T* row_grad, bool one_grad, T* dx) {
-  const std::int64_t n = labels.classes;
+template <int kTeam, int kWidth, class S>
+__global__ void logit_gradient(Labels<Wide<S>> labels, const S* x, std::int64_t width,
+                               const LogSum<Wide<S>>* statistics, const Wide<S>* row_grad,
+                               bool one_grad, S* dx) {
+  using T = Wide<S>;
   each_row<kTeam>(labels.rows, [&](std::int64_t r, int lane) {
     const std::int64_t target = labels.index[r];
     const bool skip = target == labels.ignored;
     const T g = skip ? T(0) : row_grad[one_grad ? 0 : r];
     const LogSum<T> s = statistics[r];
-    for (std::int64_t i = lane; i < n / kWidth; i += kTeam) {
+    for (std::int64_t i = lane; i < width / kWidth; i += kTeam) {
       Pack<T, kWidth> pack{};
-      if (!skip) pack = load_pack<kWidth>(x + r * n, i);
+      if (!skip) pack = widened(load_pack<kWidth>(x + r * width, i));
       for (int k = 0; k < kWidth; ++k) {
+        const std::int64_t column = i * kWidth + k;
         T d = g * (exp_of(s.log_prob(pack.at[k])) - labels.spread);
-        if (i * kWidth + k == target) d -= labels.keep * g;
-        pack.at[k] = skip ? T(0) : d;
+        if (column == target) d -= labels.keep * g;
+        pack.at[k] = skip || column >= labels.classes ? T(0) : d;
       }
-      store_pack(dx + r * n, i, pack);
+      store_pack(dx + r * width, i, narrowed<S>(pack));
     }
   });
 }
@@ -282,32 +291,36 @@ void cross_entropy_backward(std::span<const T> log_probs, const Targets& t,
   backward<true>(t, log_probs.data(), row_grad, dx.data());
 }
 
-template <class T>
-void cross_entropy_rows(std::span<const T> x, const Targets& t, std::span<T> losses,
-                        std::span<LogSum<T>> statistics) {
+template <class S>
+void cross_entropy_rows(std::span<const S> x, const Targets& t, std::span<Wide<S>> losses,
+                        std::span<LogSum<Wide<S>>> statistics) {
+  using T = Wide<S>;
   const Labels<T> labels(t);
   if (labels.rows == 0 || labels.classes == 0) return;
-  const bool packs = labels.classes % kPack<T> == 0 && aligned(x.data());
-  const LogitRows<T> p{labels, x.data(), statistics.data(), losses.data(), packs};
+  const std::int64_t width = std::ssize(x) / labels.rows;
+  const bool packs = rows_in_packs<T>(width, x.data());  // the last pack may end in the padding
+  const LogitRows<S> p{labels, x.data(), width, statistics.data(), losses.data(), packs};
   if (labels.classes <= team_capacity<T>(kWarp))
-    launch_over(logit_rows<kWarp, T>, labels.rows, kThreads / kWarp, p);
+    launch_over(logit_rows<kWarp, S>, labels.rows, kThreads / kWarp, p);
   else if (labels.classes <= team_capacity<T>(kThreads))
-    launch_over(logit_rows<kThreads, T>, labels.rows, 1, p);
+    launch_over(logit_rows<kThreads, S>, labels.rows, 1, p);
   else
-    launch_over(logit_rows_any<T>, labels.rows, 1, p);
+    launch_over(logit_rows_any<S>, labels.rows, 1, p);
 }
 
-template <class T>
-void cross_entropy_rows_backward(std::span<const T> x, std::span<const LogSum<T>> statistics,
-                                 const Targets& t, std::span<const T> row_grad, std::span<T> dx) {
-  const Labels<T> labels(t);
+template <class S>
+void cross_entropy_rows_backward(std::span<const S> x, std::span<const LogSum<Wide<S>>> statistics,
+                                 const Targets& t, std::span<const Wide<S>> row_grad,
+                                 std::span<S> dx) {
+  const Labels<Wide<S>> labels(t);
   if (labels.rows == 0 || labels.classes == 0) return;
+  const std::int64_t width = std::ssize(x) / labels.rows;
   const bool warps = labels.classes <= 512;
-  const bool packs = labels.classes % kPack<T> == 0 && aligned(x.data(), dx.data());
+  const bool packs = width % kPack<S> == 0 && aligned(x.data(), dx.data());
   launch_over(
-      packs ? (warps ? logit_gradient<kWarp, kPack<T>, T> : logit_gradient<kThreads, kPack<T>, T>)
-            : (warps ? logit_gradient<kWarp, 1, T> : logit_gradient<kThreads, 1, T>),
-      labels.rows, warps ? kThreads / kWarp : 1, labels, x.data(), statistics.data(),
+      packs ? (warps ? logit_gradient<kWarp, kPack<S>, S> : logit_gradient<kThreads, kPack<S>, S>)
+            : (warps ? logit_gradient<kWarp, 1, S> : logit_gradient<kThreads, 1, S>),
+      labels.rows, warps ? kThreads / kWarp : 1, labels, x.data(), width, statistics.data(),
       row_grad.data(), row_grad.size() == 1, dx.data());
 }
 
@@ -338,5 +351,7 @@ RINGSMITH_FLOAT_AND_DOUBLE(cross_entropy_rows)
 RINGSMITH_FLOAT_AND_DOUBLE(cross_entropy_rows_backward)
 RINGSMITH_FLOAT_AND_DOUBLE(squared_error)
 RINGSMITH_FLOAT_AND_DOUBLE(squared_error_backward)
+RINGSMITH_HALVES(cross_entropy_rows)
+RINGSMITH_HALVES(cross_entropy_rows_backward)
 
 }  // namespace ringsmith::kernels::cuda

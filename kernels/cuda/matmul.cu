@@ -134,5 +134,6 @@ template decltype(matmul<f16>) matmul<f16>;
 template decltype(matmul<bf16>) matmul<bf16>;
 template decltype(linear<f16>) linear<f16>;
 template decltype(linear<bf16>) linear<bf16>;
+RINGSMITH_HALVES(column_sum)
 
 }  // namespace ringsmith::kernels::cuda

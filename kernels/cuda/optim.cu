@@ -16,6 +16,7 @@
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/table.cuh"
 #include "kernels/optim.hpp"
 
 namespace ringsmith::kernels::cuda {
@@ -128,59 +129,21 @@ void run(std::span<const T> g, const Op& op, Updated*... updated) {
 
 // --- many parameters in one launch
 
-constexpr int kTable = 64;  // kernel arguments are limited to 4 KiB on older drivers
-constexpr int kTurns = 4;   // packs per thread in a chunk
-constexpr int kArgumentBytes = 4096;
+constexpr int kTurns = 4;  // packs per thread in a chunk
 
 template <class T>
 struct AdamRow {
   const T* g;
   T *p, *m, *v, *largest;
-  std::int64_t n;
-  std::int32_t first;  // index of its first chunk
   bool packs;
 };
 
 template <class T>
-struct AdamTable {
-  static constexpr std::int64_t kChunk = std::int64_t{kTurns} * kThreads * kPack<T>;
-  AdamRow<T> rows[kTable];
-  int count;
-  std::int32_t chunks;
-
-  void add(const AdamTensor<T>& t) {
-    const auto n = static_cast<std::int64_t>(t.p.size());
-    rows[count++] = {t.g.data(),
-                     t.p.data(),
-                     t.m.data(),
-                     t.v.data(),
-                     t.largest.data(),
-                     n,
-                     chunks,
-                     aligned(t.g.data(), t.p.data(), t.m.data(), t.v.data(), t.largest.data())};
-    chunks += static_cast<std::int32_t>(ceil_div(n, kChunk));
-  }
-  // The row that contains the chunk: the last row with first <= chunk.
-  [[nodiscard]] __device__ int row_of(std::int32_t chunk) const {
-    int low = 0, high = count;
-    while (high - low > 1) {
-      const int middle = (low + high) / 2;
-      if (rows[middle].first <= chunk)
-        low = middle;
-      else
-        high = middle;
-    }
-    return low;
-  }
-};
+using AdamTable = TensorTable<AdamRow<T>, 64, std::int64_t{kTurns} * kThreads * kPack<T>>;
 
 template <bool kAmsgrad, class T>
-__global__ void adam_table(AdamTable<T> table, Adam<T> op) {
-  for (std::int32_t chunk = static_cast<std::int32_t>(blockIdx.x); chunk < table.chunks;
-       chunk += static_cast<std::int32_t>(gridDim.x)) {
-    const AdamRow<T>& row = table.rows[table.row_of(chunk)];
-    const std::int64_t begin = (chunk - row.first) * AdamTable<T>::kChunk;
-    const std::int64_t n = smaller(row.n - begin, AdamTable<T>::kChunk);
+__global__ void adam_table(const __grid_constant__ AdamTable<T> table, Adam<T> op) {
+  table.each_chunk([&](const AdamRow<T>& row, std::int64_t begin, std::int64_t n) {
     const auto run = [&](auto width, auto*... more) {
       update_items<decltype(width)::value>(threadIdx.x, kThreads, n, op, row.g + begin,
                                            row.p + begin, row.m + begin, row.v + begin, more...);
@@ -195,23 +158,27 @@ __global__ void adam_table(AdamTable<T> table, Adam<T> op) {
       both(row.largest + begin);
     else
       both();
-  }
+  });
 }
 
 template <bool kAmsgrad, class T>
 void launch_tables(std::span<const AdamTensor<T>> all, const Adam<T>& op) {
   static_assert(sizeof(AdamTable<T>) + sizeof(Adam<T>) <= kArgumentBytes);
-  AdamTable<T> table{};
-  const auto flush = [&] {
-    if (table.count > 0) launch_over(adam_table<kAmsgrad, T>, table.chunks, 1, table, op);
-    table.count = table.chunks = 0;
-  };
-  for (const AdamTensor<T>& t : all) {
-    if (t.p.empty()) continue;
-    if (table.count == kTable) flush();
-    table.add(t);
-  }
-  flush();
+  for_each_table<AdamTable<T>>(
+      all,
+      [](const AdamTensor<T>& t) {
+        return AdamRow<T>{
+            t.g.data(),
+            t.p.data(),
+            t.m.data(),
+            t.v.data(),
+            t.largest.data(),
+            aligned(t.g.data(), t.p.data(), t.m.data(), t.v.data(), t.largest.data())};
+      },
+      [](const AdamTensor<T>& t) { return std::ssize(t.p); },
+      [&](const AdamTable<T>& table) {
+        launch_over(adam_table<kAmsgrad, T>, table.chunks, 1, table, op);
+      });
 }
 
 template <class T>

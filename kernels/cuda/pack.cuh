@@ -10,6 +10,8 @@
 #include <cstring>
 #include <cuda_runtime.h>
 
+#include "kernels/half.hpp"
+
 namespace ringsmith::kernels::cuda {
 
 template <class T, int N>
@@ -27,6 +29,48 @@ __device__ Pack<T, N> load_pack(const T* p, std::int64_t i) {
 template <int N, class T>
 __device__ void store_pack(T* p, std::int64_t i, const Pack<T, N>& pack) {
   reinterpret_cast<Pack<T, N>*>(p)[i] = pack;
+}
+
+// f16 and bf16 are widened to float, and floats rounded to f16 or bf16. Other types are unchanged.
+template <class T>
+__device__ Wide<T> widened(T x) {
+  return static_cast<Wide<T>>(x);
+}
+template <class T, int N>
+__device__ Pack<Wide<T>, N> widened(const Pack<T, N>& pack) {
+  Pack<Wide<T>, N> wide;
+#pragma unroll
+  for (int k = 0; k < N; ++k) wide.at[k] = widened(pack.at[k]);
+  return wide;
+}
+
+// Two floats as two 16-bit elements, the first in the low half: one instruction from sm_80 on.
+template <class T>
+__device__ std::uint32_t narrowed_pair(float first, float second) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  std::uint32_t both;
+  if constexpr (std::is_same_v<T, bf16>)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+  return both;
+#else
+  return T(first).bits | std::uint32_t{T(second).bits} << 16;
+#endif
+}
+template <class T, int N>
+__device__ Pack<T, N> narrowed(const Pack<Wide<T>, N>& wide) {
+  Pack<T, N> pack;
+  if constexpr (kIsHalf<T> && N % 2 == 0) {
+    std::uint32_t words[N / 2];  // not elements, which the compiler would join again
+#pragma unroll
+    for (int k = 0; k < N / 2; ++k) words[k] = narrowed_pair<T>(wide.at[2 * k], wide.at[2 * k + 1]);
+    memcpy(&pack, words, sizeof pack);
+  } else {
+#pragma unroll
+    for (int k = 0; k < N; ++k) pack.at[k] = static_cast<T>(wide.at[k]);
+  }
+  return pack;
 }
 
 // True if packs of n elements may start at p, or p is null.

@@ -117,5 +117,6 @@ RINGSMITH_FLOAT_AND_DOUBLE(sum)
 RINGSMITH_FLOAT_AND_DOUBLE(max)
 RINGSMITH_FLOAT_AND_DOUBLE(max_backward)
 RINGSMITH_FLOAT_AND_DOUBLE(max_all_backward)
+RINGSMITH_HALVES(sum)
 
 }  // namespace ringsmith::kernels::cuda

@@ -21,7 +21,8 @@ constexpr std::int64_t team_capacity(int team, int packs = kRowPacks) {
   return std::int64_t{team} * packs * kPack<T>;
 }
 
-// A thread's share of a row of n elements. `packs`: the row may be read and written in packs.
+// A thread's share of a row of n elements. `packs`: the row may be read and written in packs. In
+// memory the row may be of a 16-bit type, which is widened by load() and rounded by store().
 template <class T, int kTeam, int kPacks = kRowPacks>
 struct RowShare {
   static constexpr int N = kPack<T>;
@@ -47,25 +48,27 @@ struct RowShare {
       for (int k = 0; k < N; ++k)
         if ((std::int64_t{p} * kTeam + lane) * N + k < n) f(at[p][k], others.at[p][k]...);
   }
-  __device__ void load(const T* row, std::int64_t n, int lane, bool packs) {
-    if (!packs) return each(n, lane, [=](T& x, std::int64_t i) { x = row[i]; });
+  template <class S>
+  __device__ void load(const S* row, std::int64_t n, int lane, bool packs) {
+    if (!packs) return each(n, lane, [=](T& x, std::int64_t i) { x = widened(row[i]); });
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       const std::int64_t pack = std::int64_t{p} * kTeam + lane;
       if (pack * N >= n) continue;
-      const Pack<T, N> loaded = load_pack<N>(row, pack);
+      const Pack<T, N> loaded = widened(load_pack<N>(row, pack));
       for (int k = 0; k < N; ++k) at[p][k] = loaded.at[k];
     }
   }
-  __device__ void store(T* row, std::int64_t n, int lane, bool packs) {
-    if (!packs) return each(n, lane, [=](T& x, std::int64_t i) { row[i] = x; });
+  template <class S>
+  __device__ void store(S* row, std::int64_t n, int lane, bool packs) {
+    if (!packs) return each(n, lane, [=](T& x, std::int64_t i) { row[i] = static_cast<S>(x); });
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       const std::int64_t pack = std::int64_t{p} * kTeam + lane;
       if (pack * N >= n) continue;
       Pack<T, N> out;
       for (int k = 0; k < N; ++k) out.at[k] = at[p][k];
-      store_pack(row, pack, out);
+      store_pack(row, pack, narrowed<S>(out));
     }
   }
   // The sum over the row of f(element, column), which every lane gets.
@@ -76,6 +79,13 @@ struct RowShare {
     return team_reduce<kTeam>(total, Plus{});
   }
 };
+
+// True if a row of n elements may be read and written in packs of kPack<T> elements at each pointer
+// that is not null.
+template <class T, class... S>
+bool rows_in_packs(std::int64_t n, const S*... rows) {
+  return n % kPack<T> == 0 && (aligned_for(rows, kPack<T>) && ...);
+}
 
 // The team of this thread, and its position there.
 template <int kTeam>

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/vgpu/api/runtime.hpp"
+#include "kernels/vgpu/counters.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
 #include "kernels/vgpu/ipc.hpp"
@@ -95,6 +96,7 @@ cudaError_t check_both(const char* call, const void* to, std::size_t to_bytes, c
 void add_copy(Queue& queue, const char* name, void* to, std::size_t to_pitch, const void* from,
               std::size_t from_pitch, std::size_t width, std::size_t height) {
   queue.add(name, [=] {
+    vgpu::count_bytes(name, width * height);
     const CopyEngine engine;
     const vgpu::Loud loud;
     for (std::size_t row = 0; row < height; ++row)
@@ -165,6 +167,7 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStr
                       vgpu::describe_address(pointer));
   }
   queue->add("fill", [=] {
+    vgpu::count_bytes("fill", bytes);
     const CopyEngine engine;
     const vgpu::Loud loud;
     std::memset(pointer, value, bytes);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/vgpu/counters.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
 #include "kernels/vgpu/grid.hpp"
@@ -78,6 +79,7 @@ cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t shared_b
   queue->add("kernel", [=] {
     const auto launched = std::make_shared<Grid>(call, grid, block, shared_bytes, *queue, number);
     Driver& driver = launched->queue.device().driver();
+    count_launch(launched->call);
     driver.kernel_begins();
     declare_before(&launched->begin);
     launched->run();

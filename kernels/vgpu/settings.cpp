@@ -133,6 +133,7 @@ Settings read() {
   s.launch_blocking = number("VGPU_LAUNCH_BLOCKING", 0, 0, 1) != 0;
   s.resident = static_cast<int>(number("VGPU_RESIDENT", 0, 0, 1024));
   s.legacy_stream = number("VGPU_LEGACY_STREAM", 0, 0, 1) != 0;
+  s.counters = number("VGPU_COUNTERS", 0, 0, 1) != 0;
   const char* const loading = std::getenv("CUDA_MODULE_LOADING");
   s.eager_loading = loading != nullptr && std::string_view(loading) == "EAGER";
   return s;

@@ -42,6 +42,7 @@ struct Settings {
   bool launch_blocking;       // VGPU_LAUNCH_BLOCKING (0): 1: a launch waits for its kernel's end
   int resident;               // VGPU_RESIDENT (0): blocks per multiprocessor; 0: no limit
   bool legacy_stream;         // VGPU_LEGACY_STREAM (0): 1 permits the legacy default stream
+  bool counters;              // VGPU_COUNTERS (0): 1 prints counters.hpp's table at the end
   bool eager_loading;         // CUDA_MODULE_LOADING (LAZY): true if EAGER, as for the driver
 
   // Exits with a message if a variable has an invalid value.

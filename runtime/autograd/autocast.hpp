@@ -19,6 +19,9 @@
 // unless the parameter, the dtype or the grad mode changes, or a backward pass consumes the cast.
 // Casts are differentiable, so gradients arrive in f32. Guards can be nested and apply only to
 // their own thread.
+//
+// A model that knows which parameters it will multiply passes them to lower_all(), and a GPU casts
+// them in one launch. Otherwise each cast is a kernel, and most are too short to fill a GPU.
 #pragma once
 
 #include <vector>
@@ -54,6 +57,9 @@ class Autocast {
 namespace autocast {
 
 [[nodiscard]] Tensor lower(const Tensor& t);
+// Prepares the casts of these parameters for lower(), on GPUs only. Skips parameters that need no
+// cast and those whose cast is kept already.
+void lower_all(const std::vector<Tensor>& parameters);
 [[nodiscard]] Tensor f32(const Tensor& t);
 [[nodiscard]] std::vector<Tensor> widest(const std::vector<Tensor>& tensors);
 

@@ -119,6 +119,8 @@ class Run {
     return buffer == buffers_.end() || buffer->second.touched ? -1 : buffer->second.waiting;
   }
 
+  [[nodiscard]] bool retains_graph() const { return retain_graph_; }
+
   std::vector<std::function<void()>> callbacks;
 
  private:
@@ -159,6 +161,8 @@ Tensor seed_for(const Tensor& root, const Tensor& gradient) {
 }  // namespace
 
 namespace autograd {
+
+bool retains_graph() { return current == nullptr || current->retains_graph(); }
 
 int sole_pending(const Node* node) { return current != nullptr ? current->sole_pending(node) : -1; }
 

@@ -34,6 +34,9 @@ namespace autograd {
 // Number of gradients for which `node` waits in this thread's current backward. Returns -1 if a
 // gradient has arrived, if this backward does not reach the node, or if no backward is running.
 [[nodiscard]] int sole_pending(const Node* node);
+// True if this thread's backward() may run again on its graph (retain_graph), so a node must not
+// overwrite what it has saved. Also outside of backward().
+[[nodiscard]] bool retains_graph();
 }  // namespace autograd
 
 }  // namespace ringsmith

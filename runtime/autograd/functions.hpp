@@ -71,6 +71,8 @@ Tensor contiguous(const Tensor& x);
 Tensor clone(const Tensor& x);
 Tensor to(const Tensor& x, Device device);  // itself if already there
 Tensor to(const Tensor& x, DType dtype);    // itself if it has this dtype
+// Records y, which holds the values of x in another floating dtype, as to(x, y.dtype()).
+Tensor record_conversion(const Tensor& x, const Tensor& y);
 Tensor cat(const std::vector<Tensor>& tensors, int dim);
 
 // ---- products ----
@@ -90,15 +92,20 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction 
 Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reduction::mean);
 
 // ---- normalisation ----
+// lowered: for the operand of a product. Under autocast the result is converted as the product
+// would convert it, on a GPU by the same kernel: the same bits, and 6 bytes less per element.
+enum class NormResult : std::uint8_t { plain, lowered };
 // Normalises over the last dimension.
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5,
+                  NormResult result = NormResult::plain);
 // sum = x + residual and normed = layer_norm(sum). On a GPU, each direction is a single kernel if
 // the shapes are equal and x is f32 or f64. The bits are the same either way.
 struct AddNorm {
   Tensor sum, normed;
 };
 AddNorm add_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
-                       const Tensor& bias, double eps = 1e-5);
+                       const Tensor& bias, double eps = 1e-5,
+                       NormResult result = NormResult::plain);
 // x (n, c) or (n, c, h, w). Training updates the running statistics in place.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const Tensor& running_mean, const Tensor& running_var, bool training,

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <string>
 
+#include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/checkpoint.hpp"
 #include "runtime/base/error.hpp"
 
@@ -35,7 +36,7 @@ Block::Block(const GPTOptions& o)
 }
 
 Tensor Block::forward(const Tensor& x) {
-  const auto [y, normed] = norm2.add(x, drop_(attention(norm1(x))));
+  const auto [y, normed] = norm2.add(x, drop_(attention(norm1.lowered(x))));
   return y + drop_(down(gelu(up(normed), Gelu::tanh)));
 }
 
@@ -84,6 +85,7 @@ Tensor GPT::forward(const Tensor& tokens) {
   const std::int64_t t = tokens.size(1);
   require(t <= options_.context, "GPT: " + std::to_string(t) + " tokens exceed the context of " +
                                      std::to_string(options_.context));
+  autocast::lower_all(matrices());
   Tensor x = drop_(tok(tokens) + slice(pos.weight, 0, 0, t));
   for (const auto& block : blocks) {
     const auto run = std::ref<Module>(*block);
@@ -92,8 +94,24 @@ Tensor GPT::forward(const Tensor& tokens) {
     else
       x = options_.dropout > 0 ? checkpoint(run, x) : checkpoint<Draws::no>(run, x);
   }
-  const Tensor logits = (*head)(norm(x));
+  const Tensor logits = (*head)(norm.lowered(x));
   return logits.size(2) == options_.vocabulary ? logits : slice(logits, 2, 0, options_.vocabulary);
+}
+
+std::vector<Tensor> GPT::matrices() const {
+  std::vector<Tensor> all;
+  const auto add = [&](const Linear& layer) {
+    all.push_back(layer.weight);
+    if (layer.bias.defined()) all.push_back(layer.bias);
+  };
+  for (const auto& block : blocks) {
+    add(block->attention.qkv);
+    add(block->attention.out);
+    add(block->up);
+    add(block->down);
+  }
+  add(*head);
+  return all;
 }
 
 void GPT::initialise_as_gpt2() {

@@ -80,6 +80,7 @@ class GPT : public Module {
 
  private:
   void initialise_as_gpt2();
+  [[nodiscard]] std::vector<Tensor> matrices() const;  // weights and biases of the Linear layers
   GPTOptions options_;
   Dropout drop_;
 };

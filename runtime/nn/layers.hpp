@@ -32,9 +32,13 @@ class LayerNorm : public Module {
  public:
   explicit LayerNorm(std::int64_t dim, double eps = 1e-5);
   Tensor forward(const Tensor& x) override { return layer_norm(x, weight, bias, eps_); }
-  // Returns x + residual and its normalisation.
+  // For the input of a Linear layer: under autocast in its dtype.
+  [[nodiscard]] Tensor lowered(const Tensor& x) {
+    return layer_norm(x, weight, bias, eps_, NormResult::lowered);
+  }
+  // Returns x + residual and its normalisation, which is lowered().
   [[nodiscard]] AddNorm add(const Tensor& x, const Tensor& residual) {
-    return add_layer_norm(x, residual, weight, bias, eps_);
+    return add_layer_norm(x, residual, weight, bias, eps_, NormResult::lowered);
   }
   Tensor weight, bias;
 

@@ -28,6 +28,9 @@ Shape broadcast_shape(const char* what, const Shape& a, const Shape& b) {
   return out;
 }
 
+// True if a kernel must be called on widened copies.
+bool needs_widening(const Tensor& x) { return is_half(x.dtype()) && x.device().is_cpu(); }
+
 Tensor wide_mask(const Tensor& mask, const Tensor& x, const char* what) {
   if (mask.dtype() != DType::boolean)
     throw UsageError(std::string(what) + ": the mask must be bool, not " +
@@ -48,9 +51,9 @@ void refuse_devices(const char* what, Device a, Device b) {
 }
 
 Tensor unary(Unary op, Tensor x, const char* what) {
-  if (is_half(x.dtype())) return unary(op, wide(x), what).to(x.dtype());
+  if (needs_widening(x)) return unary(op, wide(x), what).to(x.dtype());
   Tensor out = room_for(x, x.sizes());
-  visit_arithmetic(x.dtype(), what, [&]<class T>(TypeTag<T>) {
+  visit_with_halves(x.dtype(), what, [&]<class T>(TypeTag<T>) {
     kernels::unary(out.device(), op, out.view_of<T>(), x.view_of<const T>());
   });
   return out;
@@ -60,14 +63,14 @@ Tensor binary(Binary op, Tensor a, const Tensor& b, const char* what) {
   if (a.dtype() != b.dtype())
     throw UsageError(std::string(what) + ": dtypes " + std::string(name_of(a.dtype())) + " and " +
                      std::string(name_of(b.dtype())) + " differ: convert with to()");
-  if (is_half(a.dtype())) return binary(op, wide(a), wide(b), what).to(a.dtype());
   (void)common_device(what, a, b);
+  if (needs_widening(a)) return binary(op, wide(a), wide(b), what).to(a.dtype());
   const bool same = a.sizes() == b.sizes();
   const Shape shape = same ? a.sizes() : broadcast_shape(what, a.sizes(), b.sizes());
   Tensor out = room_for(a, shape);
   const Tensor wide_a = a.sizes() == shape ? a : a.expand(shape);
   const Tensor wide_b = b.sizes() == shape ? b : b.expand(shape);
-  visit_arithmetic(a.dtype(), what, [&]<class T>(TypeTag<T>) {
+  visit_with_halves(a.dtype(), what, [&]<class T>(TypeTag<T>) {
     kernels::binary(out.device(), op, out.view_of<T>(), wide_a.view_of<const T>(),
                     wide_b.view_of<const T>());
   });
@@ -75,59 +78,82 @@ Tensor binary(Binary op, Tensor a, const Tensor& b, const char* what) {
 }
 
 Tensor scalar(Scalar op, Tensor x, double s, const char* what) {
-  if (is_half(x.dtype())) return scalar(op, wide(x), s, what).to(x.dtype());
+  if (needs_widening(x)) return scalar(op, wide(x), s, what).to(x.dtype());
   Tensor out = room_for(x, x.sizes());
-  visit_arithmetic(x.dtype(), what, [&]<class T>(TypeTag<T>) {
-    kernels::scalar(out.device(), op, out.view_of<T>(), x.view_of<const T>(), static_cast<T>(s));
+  visit_with_halves(x.dtype(), what, [&]<class T>(TypeTag<T>) {
+    kernels::scalar(out.device(), op, out.view_of<T>(), x.view_of<const T>(),
+                    static_cast<kernels::Wide<T>>(s));
   });
   return out;
 }
 
 Tensor masked_fill(Tensor x, const Tensor& mask, double value, const char* what) {
-  if (is_half(x.dtype())) return masked_fill(wide(x), mask, value, what).to(x.dtype());
+  if (needs_widening(x)) return masked_fill(wide(x), mask, value, what).to(x.dtype());
   const Tensor wide = wide_mask(mask, x, what);
   Tensor out = room_for(x, x.sizes());
-  visit_arithmetic(x.dtype(), what, [&]<class T>(TypeTag<T>) {
+  visit_with_halves(x.dtype(), what, [&]<class T>(TypeTag<T>) {
     kernels::masked_fill(out.device(), out.view_of<T>(), x.view_of<const T>(),
-                         wide.view_of<const bool>(), static_cast<T>(value));
+                         wide.view_of<const bool>(), static_cast<kernels::Wide<T>>(value));
   });
   return out;
 }
 
 Tensor masked_scale(Tensor x, const Tensor& mask, double scale, const char* what) {
-  if (is_half(x.dtype())) return masked_scale(wide(x), mask, scale, what).to(x.dtype());
+  if (needs_widening(x)) return masked_scale(wide(x), mask, scale, what).to(x.dtype());
   const Tensor wide = wide_mask(mask, x, what);
   Tensor out = room_for(x, x.sizes());
-  visit_arithmetic(x.dtype(), what, [&]<class T>(TypeTag<T>) {
+  visit_with_halves(x.dtype(), what, [&]<class T>(TypeTag<T>) {
     kernels::masked_scale(out.device(), out.view_of<T>(), x.view_of<const T>(),
-                          wide.view_of<const bool>(), static_cast<T>(scale));
+                          wide.view_of<const bool>(), static_cast<kernels::Wide<T>>(scale));
+  });
+  return out;
+}
+
+Tensor add_widened(Tensor a, const Tensor& b, const char* what) {
+  (void)common_device(what, a, b);
+  if (a.device().is_cpu()) return binary(Binary::add, std::move(a), wide(b), what);
+  const Shape shape =
+      a.sizes() == b.sizes() ? a.sizes() : broadcast_shape(what, a.sizes(), b.sizes());
+  const Tensor out = room_for(a, shape), to_a = a.expand(shape), to_b = b.expand(shape);
+  visit_half(b.dtype(), what, [&]<class T>(TypeTag<T>) {
+    kernels::add_widened(out.device(), out.view_of<float>(), to_a.view_of<const float>(),
+                         to_b.view_of<const T>());
   });
   return out;
 }
 
 void add_into(const Tensor& to, const Tensor& from) {
   (void)common_device("add_into", to, from);
-  if (is_half(to.dtype())) {  // rounded once, after the sum
+  const bool same = from.dtype() == to.dtype();
+  const Tensor wide_from = from.sizes() == to.sizes() ? from : from.expand(to.sizes());
+  if (is_half(to.dtype()) && (!same || to.device().is_cpu())) {  // rounded once, after the sum
     const Tensor sum = binary(Binary::add, wide(to), from.to(DType::f32), "add_into");
     to.copy_(sum);
     return;
   }
-  const Tensor same = from.dtype() == to.dtype() ? from : from.to(to.dtype());
-  visit_arithmetic(to.dtype(), "add_into", [&]<class T>(TypeTag<T>) {
-    const Tensor wide = same.sizes() == to.sizes() ? same : same.expand(to.sizes());
-    kernels::binary(to.device(), Binary::add, to.view_of<T>(), to.view_of<const T>(),
-                    wide.view_of<const T>());
-  });
+  if (to.dtype() == DType::f32 && is_half(from.dtype()) && to.device().is_cuda()) {
+    visit_half(from.dtype(), "add_into", [&]<class T>(TypeTag<T>) {
+      kernels::add_widened(to.device(), to.view_of<float>(), to.view_of<const float>(),
+                           wide_from.view_of<const T>());
+    });
+  } else {
+    const Tensor added = same ? wide_from : wide_from.to(to.dtype());
+    visit_with_halves(to.dtype(), "add_into", [&]<class T>(TypeTag<T>) {
+      kernels::binary(to.device(), Binary::add, to.view_of<T>(), to.view_of<const T>(),
+                      added.view_of<const T>());
+    });
+  }
   to.bump_version();
 }
 
 void scalar_into(Scalar op, const Tensor& x, double s, const char* what) {
-  if (is_half(x.dtype())) {
+  if (needs_widening(x)) {
     x.copy_(scalar(op, wide(x), s, what));
     return;
   }
-  visit_arithmetic(x.dtype(), what, [&]<class T>(TypeTag<T>) {
-    kernels::scalar(x.device(), op, x.view_of<T>(), x.view_of<const T>(), static_cast<T>(s));
+  visit_with_halves(x.dtype(), what, [&]<class T>(TypeTag<T>) {
+    kernels::scalar(x.device(), op, x.view_of<T>(), x.view_of<const T>(),
+                    static_cast<kernels::Wide<T>>(s));
   });
   x.bump_version();
 }
@@ -149,14 +175,14 @@ std::vector<bool> reduced_dims(const Tensor& x, const std::vector<int>& dims, co
 }
 
 Tensor sum(const Tensor& x, const std::vector<bool>& reduced, bool keepdim, const char* what) {
-  if (is_half(x.dtype())) return sum(wide(x), reduced, keepdim, what).to(x.dtype());
+  if (needs_widening(x)) return sum(wide(x), reduced, keepdim, what).to(x.dtype());
   Shape kept, full = x.sizes();
   for (std::size_t d = 0; d < full.size(); ++d) {
     if (reduced[d]) full[d] = 1;
     if (!reduced[d]) kept.push_back(full[d]);
   }
   Tensor out = Tensor::empty(full, x.options());
-  visit_arithmetic(x.dtype(), what, [&]<class T>(TypeTag<T>) {
+  visit_with_halves(x.dtype(), what, [&]<class T>(TypeTag<T>) {
     if (x.numel() == 0) {
       out.fill_(0);
       return;

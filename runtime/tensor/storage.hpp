@@ -42,6 +42,11 @@ class Storage {
   [[nodiscard]] std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
   void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
 
+  // A gradient of a tensor's part may be the same part of a tensor of zeros. Its function states
+  // this by the number of the part's elements, so that the slice's backward need not copy it.
+  void set_zero_outside(std::int64_t part) { part_ = part; }
+  [[nodiscard]] bool is_zero_outside(std::int64_t part) const { return part_ == part; }
+
  private:
   Storage(std::byte* data, Bytes size, bool owned, std::shared_ptr<void> keeper, Device device);
   std::byte* data_;
@@ -50,6 +55,7 @@ class Storage {
   std::shared_ptr<void> keeper_;
   Device device_;
   std::atomic<std::uint32_t> version_{0};
+  std::int64_t part_ = -1;  // -1: nothing is known
 };
 
 // The caching host allocator keeps tensors' memory instead of returning it to the system.

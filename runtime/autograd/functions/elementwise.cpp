@@ -46,9 +46,29 @@ Tensor promoting(BinaryFunction* function, const Tensor& a, const Tensor& b) {
   return function(to(a, dtype), to(b, dtype));
 }
 
+// True if a GPU adds `b` of 16 bits to `a` of f32 in one kernel. The gradient of a leaf goes
+// through to(), which knows where it is wanted.
+bool widens_in_add(const Tensor& a, const Tensor& b) {
+  return a.dtype() == DType::f32 && is_half(b.dtype()) && a.device().is_cuda() && a.dim() > 0 &&
+         b.dim() > 0 && !(b.is_leaf() && b.requires_grad());
+}
+
+// to(b, f32) + a, and its gradients, without the conversion in forward.
+Tensor add_half(const Tensor& a, const Tensor& b) {
+  const profile::Operation operation("add");
+  return record(
+      "AddBackward", {a, b}, raw::add_widened(a, b, "add"), {},
+      [sa = a.sizes(), sb = b.sizes(), dtype = b.dtype()](const Saved& saved, const Tensor& g) {
+        return Grads{saved.needs(0) ? raw::sum_to(g, sa) : Tensor(),
+                     saved.needs(1) ? raw::sum_to(g, sb).to(dtype) : Tensor()};
+      });
+}
+
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
+  if (widens_in_add(a, b)) return add_half(a, b);
+  if (widens_in_add(b, a)) return add_half(b, a);
   if (to_promote(a, b)) return promoting(add, a, b);
   const profile::Operation operation("add");
   return record("AddBackward", {a, b}, raw::binary(Binary::add, a, b, "add"), {},

@@ -26,45 +26,93 @@ void check_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias)
             " must have x's dtype and the size of the last dimension of x " + to_string(x.sizes()));
 }
 
+// The type of y: that of a product's operands, if y is lowered under autocast; otherwise that of x.
+DType result_type(const Tensor& x, NormResult result) {
+  const AutocastState state = autocast_state();
+  const bool lowers = result == NormResult::lowered && state.enabled && x.dtype() == DType::f32;
+  return lowers ? state.dtype : x.dtype();
+}
+
+TensorOptions wide_options(const Tensor& x) {
+  return {is_half(x.dtype()) ? DType::f32 : x.dtype(), x.device()};
+}
+
+// The operands in the type that the device's kernel takes: those of a CPU have no 16-bit instances.
+Tensor kernel_operand(const Tensor& t) { return t.defined() && t.device().is_cpu() ? wide(t) : t; }
+
+struct NormGrads {
+  Tensor bias, weight, x;
+};
+// Memory for those gradients that are needed, in the shape of x.
+NormGrads norm_grads(const Saved& saved, const Tensor& x, TensorOptions options, bool needs_x) {
+  const auto wanted = [&](bool needed, const Shape& sizes) {
+    return needed ? Tensor::empty(sizes, options) : Tensor();
+  };
+  const Shape vector{x.size(-1)};
+  return {wanted(saved.needs(0), vector), wanted(saved.needs(1), vector),
+          wanted(needs_x, x.sizes())};
+}
+
+NormGrads backward_of_norm(const Saved& saved, const Tensor& given_dy, bool needs_x) {
+  const Tensor dy = kernel_operand(given_dy.contiguous()), x = kernel_operand(saved[0]);
+  const Tensor &weight = saved[1], &mean = saved[2], &rstd = saved[3];
+  const NormGrads g = norm_grads(saved, x, x.options(), needs_x);
+  if (dy.dtype() != x.dtype()) {
+    raw::visit_half(dy.dtype(), "layer_norm", [&]<class H>(TypeTag<H>) {
+      kernels::layer_norm_lowered_backward(
+          dy.device(), input<H>(dy), input<float>(x), input<float>(weight), input<float>(mean),
+          input<float>(rstd), output<float>(g.x), output<float>(g.weight), output<float>(g.bias));
+    });
+    return g;
+  }
+  raw::visit_with_halves(dy.dtype(), "layer_norm", [&]<class T>(TypeTag<T>) {
+    using W = kernels::Wide<T>;
+    kernels::layer_norm_backward(dy.device(), input<T>(dy), input<T>(x), input<T>(weight),
+                                 input<W>(mean), input<W>(rstd), output<T>(g.x),
+                                 output<T>(g.weight), output<T>(g.bias));
+  });
+  return g;
+}
+
 }  // namespace
 
 Tensor layer_norm(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias,
-                  double eps) {
-  const profile::Operation operation("layer_norm");
+                  double eps, NormResult result) {
   const Tensor x = autocast::f32(given_x), weight = autocast::f32(given_weight),
                bias = autocast::f32(given_bias);
+  if (x.defined() && x.device().is_cpu() && result == NormResult::lowered)
+    return autocast::lower(layer_norm(x, weight, bias, eps));
+  const profile::Operation operation("layer_norm");
   check_layer_norm(x, weight, bias);
   const Device device = detail::common_device("layer_norm", x, weight, bias);
-  const Tensor kept = x.contiguous(), in = wide(kept);
-  const Tensor scale = weight.defined() ? wide(weight.contiguous()) : Tensor();
-  const Tensor shift = bias.defined() ? wide(bias.contiguous()) : Tensor();
-  const std::int64_t rows = x.numel() / x.size(-1);
-  Tensor y = Tensor::empty(x.sizes(), in.options());
-  const Tensor mean = Tensor::empty({rows}, in.options()), rstd = empty_like(mean);
-  const auto visit = [](const Tensor& t, const auto& f) {
-    detail::visit_float_type("layer_norm", t.dtype(), f);
-  };
-  visit(in, [&]<class T>(TypeTag<T>) {
-    kernels::layer_norm(device, input<T>(in), input<T>(scale), input<T>(shift), eps, output<T>(y),
-                        output<T>(mean), output<T>(rstd));
-  });
+  const Tensor kept = x.contiguous(), in = kernel_operand(kept);
+  const Tensor scale = weight.defined() ? kernel_operand(weight.contiguous()) : Tensor();
+  const Tensor shift = bias.defined() ? kernel_operand(bias.contiguous()) : Tensor();
+  const DType y_type = result_type(in, result);
+  Tensor y = Tensor::empty(x.sizes(), {y_type, device});
+  const Tensor mean = Tensor::empty({x.numel() / x.size(-1)}, wide_options(in)),
+               rstd = empty_like(mean);
+  if (y_type != in.dtype()) {
+    raw::visit_half(y_type, "layer_norm", [&]<class H>(TypeTag<H>) {
+      kernels::layer_norm_lowered(device, input<float>(in), input<float>(scale),
+                                  input<float>(shift), eps, output<H>(y), output<float>(mean),
+                                  output<float>(rstd));
+    });
+  } else {
+    raw::visit_with_halves(in.dtype(), "layer_norm", [&]<class T>(TypeTag<T>) {
+      using W = kernels::Wide<T>;
+      kernels::layer_norm(device, input<T>(in), input<T>(scale), input<T>(shift), eps, output<T>(y),
+                          output<W>(mean), output<W>(rstd));
+    });
+  }
+  if (is_half(x.dtype())) y = y.to(x.dtype());
   // The bias comes before the weight, as in linear.
-  return record("LayerNormBackward", {bias, weight, x}, y.to(x.dtype()), {kept, scale, mean, rstd},
-                [visit](const Saved& saved, const Tensor& grad) {
-                  const Tensor dy = wide(grad.contiguous()), rows_in = wide(saved[0]);
-                  const Shape vector = {dy.size(-1)};
-                  std::vector<Tensor> grads(3);
-                  for (std::size_t i = 0; i < 3; ++i)
-                    if (saved.needs(i))
-                      grads[i] = Tensor::empty(i == 2 ? dy.sizes() : vector, dy.options());
-                  visit(dy, [&]<class T>(TypeTag<T>) {
-                    kernels::layer_norm_backward(dy.device(), input<T>(dy), input<T>(rows_in),
-                                                 input<T>(saved[1]), input<T>(saved[2]),
-                                                 input<T>(saved[3]), output<T>(grads[2]),
-                                                 output<T>(grads[1]), output<T>(grads[0]));
-                  });
-                  for (Tensor& g : grads)
-                    if (g.defined()) g = g.to(grad.dtype());
+  return record("LayerNormBackward", {bias, weight, x}, y, {kept, scale, mean, rstd},
+                [dtype = x.dtype()](const Saved& saved, const Tensor& grad) {
+                  const NormGrads g = backward_of_norm(saved, grad, saved.needs(2));
+                  std::vector<Tensor> grads{g.bias, g.weight, g.x};
+                  for (Tensor& t : grads)
+                    if (t.defined()) t = t.to(dtype);
                   return grads;
                 });
 }
@@ -76,33 +124,43 @@ namespace {
 class AddLayerNormBackward : public Node {
  public:
   AddLayerNormBackward(const Tensor& sum, const Tensor& weight, const Tensor& mean,
-                       const Tensor& rstd)
-      : saved_{SavedTensor(sum), SavedTensor(weight), SavedTensor(mean), SavedTensor(rstd)} {}
+                       const Tensor& rstd, DType residual)
+      : saved_{SavedTensor(sum), SavedTensor(weight), SavedTensor(mean), SavedTensor(rstd)},
+        residual_(residual) {}
 
   std::vector<Tensor> apply(std::vector<Tensor> grads) override {
     const Saved saved(*this, saved_);
     const Tensor& dsum = grads[0];
-    if (!grads[1].defined()) return {Tensor(), Tensor(), dsum, dsum};
-    const Tensor dy = grads[1].contiguous();
-    const Tensor also = dsum.defined() ? dsum.contiguous() : dsum;
-    const auto wanted = [&](bool needed, const Shape& sizes) {
-      return needed ? Tensor::empty(sizes, dy.options()) : Tensor();
+    const auto of_residual = [&](const Tensor& dx) {
+      return saved.needs(3) && dx.defined() ? dx.to(residual_) : Tensor();
     };
-    const Tensor dbias = wanted(saved.needs(0), {dy.size(-1)});
-    const Tensor dweight = wanted(saved.needs(1), {dy.size(-1)});
-    const Tensor dx = wanted(saved.needs(2) || saved.needs(3), dy.sizes());
-    detail::visit_float_type("layer_norm", dy.dtype(), [&]<class T>(TypeTag<T>) {
-      const std::span<const T> sum = input<T>(saved[0]), weight = input<T>(saved[1]),
-                               mean = input<T>(saved[2]), rstd = input<T>(saved[3]);
-      if (also.defined())
-        kernels::add_layer_norm_backward(dy.device(), input<T>(dy), input<T>(also), sum, weight,
-                                         mean, rstd, output<T>(dx), output<T>(dweight),
-                                         output<T>(dbias));
-      else
-        kernels::layer_norm_backward(dy.device(), input<T>(dy), sum, weight, mean, rstd,
-                                     output<T>(dx), output<T>(dweight), output<T>(dbias));
-    });
-    return {dbias, dweight, dx, dx};
+    if (!grads[1].defined()) return {Tensor(), Tensor(), dsum, of_residual(dsum)};
+    const bool needs_x = saved.needs(2) || saved.needs(3);
+    if (!dsum.defined()) {
+      const NormGrads g = backward_of_norm(saved, grads[1], needs_x);
+      return {g.bias, g.weight, g.x, of_residual(g.x)};
+    }
+    const Tensor dy = grads[1].contiguous(), also = dsum.contiguous();
+    const NormGrads g = norm_grads(saved, dy, also.options(), needs_x);
+    const bool rounded = saved.needs(3) && residual_ != also.dtype();
+    const Tensor dresidual =
+        rounded ? Tensor::empty(dy.sizes(), {residual_, dy.device()}) : Tensor();
+    if (dy.dtype() != also.dtype())
+      raw::visit_half(dy.dtype(), "layer_norm", [&]<class H>(TypeTag<H>) {
+        kernels::add_layer_norm_lowered_backward(dy.device(), input<H>(dy), input<float>(also),
+                                                 input<float>(saved[0]), input<float>(saved[1]),
+                                                 input<float>(saved[2]), input<float>(saved[3]),
+                                                 output<float>(g.x), output<H>(dresidual),
+                                                 output<float>(g.weight), output<float>(g.bias));
+      });
+    else
+      detail::visit_float_type("layer_norm", dy.dtype(), [&]<class T>(TypeTag<T>) {
+        kernels::add_layer_norm_backward(dy.device(), input<T>(dy), input<T>(also),
+                                         input<T>(saved[0]), input<T>(saved[1]), input<T>(saved[2]),
+                                         input<T>(saved[3]), output<T>(g.x), output<T>(g.weight),
+                                         output<T>(g.bias));
+      });
+    return {g.bias, g.weight, g.x, rounded ? dresidual : g.x};
   }
   [[nodiscard]] std::string name() const override { return "AddLayerNormBackward"; }
   void release() override {
@@ -111,12 +169,14 @@ class AddLayerNormBackward : public Node {
 
  private:
   std::vector<SavedTensor> saved_;
+  DType residual_;
 };
 
 }  // namespace
 
 AddNorm add_layer_norm(const Tensor& given_x, const Tensor& given_residual,
-                       const Tensor& given_weight, const Tensor& given_bias, double eps) {
+                       const Tensor& given_weight, const Tensor& given_bias, double eps,
+                       NormResult result) {
   // Fused only on GPUs, because a CPU reads the sum from its cache anyway. If shapes or dtypes
   // differ, add() broadcasts and widens.
   const auto fits = [&] {
@@ -126,30 +186,44 @@ AddNorm add_layer_norm(const Tensor& given_x, const Tensor& given_residual,
   };
   if (!fits()) {
     const Tensor sum = given_x + given_residual;
-    return {sum, layer_norm(sum, given_weight, given_bias, eps)};
+    return {sum, layer_norm(sum, given_weight, given_bias, eps, result)};
   }
   const profile::Operation operation("add_layer_norm");
   const Tensor& x = given_x;
-  const Tensor residual = to(given_residual, x.dtype());
   const Tensor weight = autocast::f32(given_weight), bias = autocast::f32(given_bias);
+  const DType y_type = result_type(x, result);
+  // The kernel takes a 16-bit residual if y has its type, too. A leaf's gradient goes through to().
+  const bool lowered = y_type != x.dtype() && y_type == given_residual.dtype() &&
+                       !(given_residual.is_leaf() && given_residual.requires_grad());
+  const Tensor residual = lowered ? given_residual : to(given_residual, x.dtype());
   check_layer_norm(x, weight, bias);
   const Device device = detail::common_device("layer_norm", x, residual, weight, bias);
   const Tensor in = x.contiguous(), added = residual.contiguous();
   const Tensor scale = weight.defined() ? weight.contiguous() : Tensor();
   const Tensor shift = bias.defined() ? bias.contiguous() : Tensor();
-  AddNorm out{Tensor::empty(x.sizes(), x.options()), Tensor::empty(x.sizes(), x.options())};
+  AddNorm out{Tensor::empty(x.sizes(), x.options()),
+              Tensor::empty(x.sizes(), {lowered ? y_type : x.dtype(), device})};
   const Tensor mean = Tensor::empty({x.numel() / x.size(-1)}, x.options()), rstd = empty_like(mean);
-  detail::visit_float_type("layer_norm", x.dtype(), [&]<class T>(TypeTag<T>) {
-    kernels::add_layer_norm(device, input<T>(in), input<T>(added), input<T>(scale), input<T>(shift),
-                            eps, output<T>(out.sum), output<T>(out.normed), output<T>(mean),
-                            output<T>(rstd));
-  });
+  if (lowered)
+    raw::visit_half(y_type, "layer_norm", [&]<class H>(TypeTag<H>) {
+      kernels::add_layer_norm_lowered(
+          device, input<float>(in), input<H>(added), input<float>(scale), input<float>(shift), eps,
+          output<float>(out.sum), output<H>(out.normed), output<float>(mean), output<float>(rstd));
+    });
+  else
+    detail::visit_float_type("layer_norm", x.dtype(), [&]<class T>(TypeTag<T>) {
+      kernels::add_layer_norm(device, input<T>(in), input<T>(added), input<T>(scale),
+                              input<T>(shift), eps, output<T>(out.sum), output<T>(out.normed),
+                              output<T>(mean), output<T>(rstd));
+    });
   const std::vector<Tensor> inputs{bias, weight, x, residual};
   if (needs_graph(inputs)) {
-    const auto node = std::make_shared<AddLayerNormBackward>(out.sum, scale, mean, rstd);
+    const auto node =
+        std::make_shared<AddLayerNormBackward>(out.sum, scale, mean, rstd, residual.dtype());
     connect(node, inputs, out.sum, 0);
     connect(node, inputs, out.normed, 1);
   }
+  if (result == NormResult::lowered) out.normed = autocast::lower(out.normed);
   return out;
 }
 

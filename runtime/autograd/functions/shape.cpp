@@ -19,10 +19,28 @@ Tensor reshaped(const char* node, const Tensor& x, Tensor y) {
   });
 }
 
+// The tensor of zeros of which g is already the part (Storage::set_zero_outside), or an undefined
+// tensor. cross_entropy makes such gradients for padded logits.
+template <class Part>
+Tensor whole_of(const Tensor& g, const Shape& sizes, const Part& part) {
+  const std::shared_ptr<Storage>& storage = g.storage();
+  const auto bytes = static_cast<std::size_t>(numel_of(sizes)) * size_of(g.dtype());
+  if (!storage->is_zero_outside(g.numel()) || storage->size().value != bytes) return {};
+  Tensor whole = Tensor::from_storage(storage, sizes, contiguous_strides(sizes), 0, g.dtype());
+  const Tensor same = part(whole);
+  const bool fits = same.sizes() == g.sizes() && same.strides() == g.strides() &&
+                    same.storage_offset() == g.storage_offset();
+  if (!fits) return {};
+  storage->set_zero_outside(-1);  // later writes through `whole` would make it false
+  return whole;
+}
+
 // y is a part of x, so the gradient is zero elsewhere. part(t) returns the same part of t.
 template <class Part>
 Tensor part_of(const char* node, const Tensor& x, const Part& part) {
   return record(node, {x}, part(x), {}, [sizes = x.sizes(), part](const Saved&, const Tensor& g) {
+    if (g.sizes() == sizes) return Grads{g};  // the part is all of x
+    if (const Tensor whole = whole_of(g, sizes, part); whole.defined()) return Grads{whole};
     const Tensor gx = zeros(sizes, g.options());
     part(gx).copy_(g);
     return Grads{gx};
@@ -95,19 +113,22 @@ Tensor to(const Tensor& x, Device device) {
                 [from = x.device()](const Saved&, const Tensor& g) { return Grads{g.to(from)}; });
 }
 
-// The gradient of a leaf is written directly to its destination. Under autocast, f32 weights have
-// 16-bit copies, whose gradients are widened while they are written into the bucket.
 Tensor to(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   const profile::Operation operation("to");
-  if (!is_floating(dtype) || !is_floating(x.dtype())) return x.to(dtype);
-  return record("ToBackward", {x}, x.to(dtype), {},
-                [from = x.dtype()](const Saved& saved, const Tensor& g) {
-                  const auto [place, accumulate] = grad_destination(saved.edge(0));
-                  if (!place.defined()) return Grads{g.to(from)};
-                  accumulate ? raw::add_into(place, g) : place.copy_(g);
-                  return Grads{place};
-                });
+  const Tensor y = x.to(dtype);
+  return is_floating(dtype) && is_floating(x.dtype()) ? record_conversion(x, y) : y;
+}
+
+// The gradient of a leaf is written directly to its destination. Under autocast, f32 weights have
+// 16-bit copies, whose gradients are widened while they are written into the bucket.
+Tensor record_conversion(const Tensor& x, const Tensor& y) {
+  return record("ToBackward", {x}, y, {}, [from = x.dtype()](const Saved& saved, const Tensor& g) {
+    const auto [place, accumulate] = grad_destination(saved.edge(0));
+    if (!place.defined()) return Grads{g.to(from)};
+    accumulate ? raw::add_into(place, g) : place.copy_(g);
+    return Grads{place};
+  });
 }
 
 Tensor contiguous(const Tensor& x) { return x.is_contiguous() ? x : clone(x); }

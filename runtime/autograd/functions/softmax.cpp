@@ -5,6 +5,7 @@
 
 #include "kernels/loss.hpp"
 #include "runtime/autograd/autocast.hpp"
+#include "runtime/autograd/engine.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
 #include "runtime/device/profiler.hpp"
@@ -72,66 +73,110 @@ std::span<kernels::LogSum<T>> log_sums(const Tensor& t) {
           static_cast<std::size_t>(t.size(0))};
 }
 
+// The logits as contiguous rows for a GPU. If x is the first columns of a whole tensor, like the
+// logits of a padded vocabulary, the result is the whole tensor, and nothing is copied.
+Tensor logit_rows(const Tensor& x) {
+  const std::int64_t rows = x.size(0),
+                     elements =
+                         static_cast<std::int64_t>(x.storage()->size().value / size_of(x.dtype()));
+  const std::int64_t width = rows == 0 ? 0 : elements / rows;
+  const bool padded = rows > 0 && !x.is_contiguous() && !(x.is_leaf() && x.requires_grad()) &&
+                      x.storage_offset() == 0 && elements == rows * width &&
+                      x.strides() == Shape{width, 1};
+  return padded ? x.detach().as_strided({rows, width}, {width, 1}, 0) : x.contiguous();
+}
+
+// True if a node may write its gradient over `saved`, because no other tensor, and no later
+// backward, can read that memory.
+bool may_overwrite(const Tensor& saved) {
+  return !autograd::retains_graph() && saved.storage()->is_owned() &&
+         saved.storage().use_count() == 1;
+}
+
+// The gradient of cross_entropy from the logits on a GPU, over the logits if possible. The gradient
+// of padding is 0.
+template <class T>
+Tensor logit_gradient(const Tensor& rows, const Tensor& statistics, const Targets& t,
+                      const Tensor& row_grad) {
+  using W = kernels::Wide<T>;
+  const bool in_place = may_overwrite(rows);
+  const Tensor dx = in_place ? rows : Tensor::empty(rows.sizes(), rows.options());
+  kernels::cross_entropy_rows_backward(rows.device(), input<T>(rows),
+                                       std::span<const kernels::LogSum<W>>(log_sums<W>(statistics)),
+                                       t, input<W>(row_grad), output<T>(dx));
+  if (in_place) dx.bump_version();
+  if (rows.size(1) == t.classes) return dx;
+  dx.storage()->set_zero_outside(rows.size(0) * t.classes);
+  return dx.slice(1, 0, t.classes);
+}
+
 // nll_loss of the log-probabilities `given` or, if through_softmax, cross_entropy of the logits
 // `given`. In cross_entropy a GPU never stores log-probabilities: its kernels recompute them from
-// the logits.
+// the logits. Nor does it convert 16-bit logits: the kernels read and write them, and compute in
+// f32, which is the dtype of the loss under autocast.
 Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& target,
                        Reduction reduction, std::int64_t ignore_index, double smoothing,
                        bool through_softmax) {
-  const Tensor x = autocast::f32(given);
+  const bool direct = through_softmax && given.defined() && given.device().is_cuda() &&
+                      is_half(given.dtype()) && autocast_state().enabled;
+  const Tensor x = direct ? given : autocast::f32(given);
   check_loss_inputs(name, x, target);
-  if (is_half(x.dtype()))
+  if (is_half(x.dtype()) && !direct)
     return to(likelihood_loss(name, to(x, DType::f32), target, reduction, ignore_index, smoothing,
                               through_softmax),
               x.dtype());
-  const Tensor labels = target.contiguous(), in = x.contiguous();
+  const Tensor labels = target.contiguous();
+  const bool from_logits = through_softmax && !x.device().is_cpu();
+  const Tensor in = from_logits ? logit_rows(x) : x.contiguous();
   const Targets targets{input<std::int64_t>(labels), x.size(1), ignore_index, smoothing};
   kernels::check_targets(x.device(), name, targets);
-  const bool from_logits = through_softmax && !x.device().is_cpu();
+  const TensorOptions options{direct ? DType::f32 : x.dtype(), x.device()};
   const Tensor kept = through_softmax && !from_logits ? empty_like(in) : in;
-  const Tensor statistics = from_logits ? Tensor::empty({x.size(0), 2}, x.options()) : Tensor();
-  const Tensor losses = Tensor::empty({x.size(0)}, x.options());
+  const Tensor statistics = from_logits ? Tensor::empty({x.size(0), 2}, options) : Tensor();
+  const Tensor losses = Tensor::empty({x.size(0)}, options);
   const bool whole = reduction != Reduction::none;
-  Tensor loss = whole ? Tensor::empty({}, x.options()) : losses;
+  Tensor loss = whole ? Tensor::empty({}, options) : losses;
   const Tensor divisor = whole ? empty_like(loss) : Tensor();
-  detail::visit_float_type(name, x.dtype(), [&]<class T>(TypeTag<T>) {
+  raw::visit_with_halves(x.dtype(), name, [&]<class T>(TypeTag<T>) {
+    using W = kernels::Wide<T>;
     if (from_logits) {
-      kernels::cross_entropy_rows(x.device(), input<T>(in), targets, output<T>(losses),
-                                  log_sums<T>(statistics));
-    } else {
+      kernels::cross_entropy_rows(x.device(), input<T>(in), targets, output<W>(losses),
+                                  log_sums<W>(statistics));
+    } else if constexpr (!kernels::kIsHalf<T>) {
       if (through_softmax)
         kernels::log_softmax(x.device(), input<T>(in), output<T>(kept),
                              Slices{x.size(0), x.size(1), 1});
       kernels::nll_rows(x.device(), input<T>(kept), targets, output<T>(losses));
     }
     if (whole)
-      kernels::reduce_losses(x.device(), input<T>(losses), targets, reduction == Reduction::mean,
-                             output<T>(loss), output<T>(divisor));
+      kernels::reduce_losses(x.device(), input<W>(losses), targets, reduction == Reduction::mean,
+                             output<W>(loss), output<W>(divisor));
   });
-  return record(
-      through_softmax ? "CrossEntropyBackward" : "NllLossBackward", {x}, loss,
-      {kept, labels, divisor, statistics},
-      [ignore_index, smoothing, through_softmax, name](const Saved& saved, const Tensor& grad) {
-        const Tensor& rows = saved[0];
-        const Targets t{input<std::int64_t>(saved[1]), rows.size(1), ignore_index, smoothing};
-        // The gradient of each row's loss: one number for all rows, or one per row.
-        const Tensor g =
-            saved[2].defined() ? raw::binary(Binary::div, grad, saved[2], name) : grad.contiguous();
-        const Tensor dx = empty_like(rows);
-        const Device device = rows.device();
-        detail::visit_float_type(name, rows.dtype(), [&]<class T>(TypeTag<T>) {
-          const std::span<const T> row_grad = input<T>(g);
-          if (saved[3].defined())
-            kernels::cross_entropy_rows_backward(
-                device, input<T>(rows), std::span<const kernels::LogSum<T>>(log_sums<T>(saved[3])),
-                t, row_grad, output<T>(dx));
-          else if (through_softmax)
-            kernels::cross_entropy_backward(device, input<T>(rows), t, row_grad, output<T>(dx));
-          else
-            kernels::nll_backward(device, t, row_grad, output<T>(dx));
-        });
-        return std::vector<Tensor>{dx};
-      });
+  return record(through_softmax ? "CrossEntropyBackward" : "NllLossBackward", {x}, loss,
+                {kept, labels, divisor, statistics},
+                [classes = x.size(1), ignore_index, smoothing, through_softmax, name](
+                    const Saved& saved, const Tensor& grad) {
+                  const Tensor& rows = saved[0];
+                  const Targets t{input<std::int64_t>(saved[1]), classes, ignore_index, smoothing};
+                  // The gradient of each row's loss: one number for all rows, or one per row.
+                  const Tensor g = saved[2].defined()
+                                       ? raw::binary(Binary::div, grad, saved[2], name)
+                                       : grad.contiguous();
+                  Tensor dx;
+                  raw::visit_with_halves(rows.dtype(), name, [&]<class T>(TypeTag<T>) {
+                    if (saved[3].defined()) {
+                      dx = logit_gradient<T>(rows, saved[3], t, g);
+                    } else if constexpr (!kernels::kIsHalf<T>) {
+                      dx = empty_like(rows);
+                      if (through_softmax)
+                        kernels::cross_entropy_backward(rows.device(), input<T>(rows), t,
+                                                        input<T>(g), output<T>(dx));
+                      else
+                        kernels::nll_backward(rows.device(), t, input<T>(g), output<T>(dx));
+                    }
+                  });
+                  return std::vector<Tensor>{dx};
+                });
 }
 
 }  // namespace

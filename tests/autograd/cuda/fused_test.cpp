@@ -1,8 +1,10 @@
 // Functions that a device computes in one kernel have the bits of the separate functions, keep no
 // more memory than needed, and are launched once.
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/autograd/autocast.hpp"
+#include "runtime/autograd/engine.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/base/rng.hpp"
 #include "runtime/device/memory.hpp"
@@ -114,4 +116,100 @@ TEST_CASE("a step of Adam on a device is one kernel for parameters of one type a
   params[0].set_grad({});
   params[40].set_grad({});
   CHECK(launches() == 2);
+}
+
+namespace {
+
+// The logits of a padded head, sliced to the classes, as GPT makes them, in bf16.
+Tensor padded_logits(const Tensor& x, const Tensor& weight, std::int64_t classes) {
+  return slice(linear(x, weight), 1, 0, classes);
+}
+
+struct PaddedLoss {
+  float loss = 0;
+  Tensor dx, dweight;
+};
+// direct: the fused classifier. Otherwise the logits become floats first.
+PaddedLoss padded_loss(bool direct, std::int64_t classes, bool keep) {
+  const Tensor x = random_tensor({12, 64}, 1), weight = random_tensor({640, 64}, 2);
+  std::vector<std::int64_t> labels;
+  for (std::int64_t i = 0; i < 12; ++i) labels.push_back(i == 4 ? -100 : (i * 101) % classes);
+  const Tensor target = from_vector(labels, {12}).to(kDevice);
+  const Autocast guard(DType::bf16);
+  Tensor logits = padded_logits(x, weight, classes), before;
+  if (!direct) logits = to(logits, DType::f32);
+  if (keep) before = logits.clone();
+  const Tensor loss = cross_entropy(logits, target);
+  CHECK(loss.dtype() == DType::f32);
+  if (!keep) logits = Tensor();
+  loss.backward();
+  if (keep) CHECK(same_bits(logits, before));
+  return {loss.item<float>(), x.grad(), weight.grad()};
+}
+
+}  // namespace
+
+TEST_CASE("cross_entropy of bf16 logits in padded rows: no slice, no f32 copy, the same gradient",
+          "[cuda][classifier]") {
+  for (const std::int64_t classes : {517, 640})
+    for (const bool keep : {false, true}) {
+      INFO(classes << " of 640 columns, logits kept: " << keep);
+      (void)profile::take_rows();
+      profile::enable(true);
+      const PaddedLoss fused = padded_loss(true, classes, keep);
+      profile::enable(false);
+      double bytes = 0;
+      for (const profile::Row& row : profile::take_rows())
+        if (row.name == "cross_entropy" || row.name == "CrossEntropyBackward" ||
+            row.name == "SliceBackward")
+          bytes += row.work.bytes;
+      // 2 bytes per logit are read in forward, 2 read and 2 written in backward.
+      CHECK(bytes < 6.2 * 12 * 640);
+      const PaddedLoss separate = padded_loss(false, classes, keep);
+      CHECK(fused.loss == Approx(separate.loss).epsilon(1e-6));
+      // Both gradients are rounded to bf16 once, from floats that differ by their order of sums.
+      const auto close = [](const Tensor& a, const Tensor& b) {
+        const auto p = a.to_vector<float>(), q = b.to_vector<float>();
+        double off = 0, size = 0;
+        for (std::size_t i = 0; i < p.size(); ++i) {
+          off = std::max(off, std::abs(double{p[i]} - double{q[i]}));
+          size = std::max(size, std::abs(double{q[i]}));
+        }
+        return off <= 0x1p-8 * size;
+      };
+      CHECK(close(fused.dx, separate.dx));
+      CHECK(close(fused.dweight, separate.dweight));
+      // The padding's weights have no gradient.
+      const auto rows = fused.dweight.slice(0, classes, 640).contiguous().to_vector<float>();
+      CHECK(std::all_of(rows.begin(), rows.end(), [](float v) { return v == 0; }));
+    }
+}
+
+TEST_CASE("the gradient overwrites the logits only if nobody can read them again",
+          "[cuda][classifier]") {
+  const Tensor weight = random_tensor({640, 64}, 2), x = random_tensor({2000, 64}, 1);
+  const Tensor target = zeros({2000}, {DType::i64, kDevice});
+  constexpr std::size_t kLogits = 2000 * 640 * 2;
+  const auto peak_of_backward = [&](bool keep, bool retain) {
+    const Autocast guard(DType::bf16);
+    Tensor logits = padded_logits(x, weight, 517);
+    const Tensor loss = cross_entropy(logits, target);
+    if (!keep) logits = Tensor();
+    const auto before = device_allocator::stats(kDevice).current;
+    device_allocator::reset_peak(kDevice);
+    backward({loss}, {}, retain);
+    const auto peak = device_allocator::stats(kDevice).peak.value - before.value;
+    if (retain) {  // a second backward reads the same logits
+      const auto first = weight.grad().to_vector<float>();
+      weight.set_grad({});
+      backward({loss}, {}, false);
+      CHECK(weight.grad().to_vector<float>() == first);
+    }
+    weight.set_grad({});
+    x.set_grad({});
+    return peak;
+  };
+  CHECK(peak_of_backward(false, false) < kLogits);
+  CHECK(peak_of_backward(true, false) >= kLogits);
+  CHECK(peak_of_backward(false, true) >= kLogits);
 }

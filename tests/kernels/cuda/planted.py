@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """planted.py BUILD [--only WORD] | --match: plants mistakes in copies of kernels; the kernels' tests must find each of them.
 
-A mistake is a replacement in one source. The copy is compiled like the source, linked before the libraries into the
-tests, and the named cases run: they must fail, or the emulator must stop them. A mistake whose test does not end
+A mistake is a replacement in one source, or in a header that the source named in USERS then includes. The copy is
+compiled like the source, linked before the libraries into the tests, and the named cases run: they must fail, or the emulator must stop them. A mistake whose test does not end
 counts as not found. The unchanged source is tested first in the same way, and must pass. --match only checks that the
 text of every mistake occurs once in its source.
 """
@@ -17,8 +17,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 PIPELINED, EMBEDDING = "kernels/cuda/matmul_pipelined.cu", "kernels/cuda/embedding.cu"
 ATTENTION = "kernels/cuda/attention_tensor.cu"
 OPTIM, LOSS, NORM = "kernels/cuda/optim.cu", "kernels/cuda/loss.cu", "kernels/cuda/layernorm.cu"
+ELEMENTWISE, COPY = "kernels/cuda/elementwise.cu", "kernels/cuda/copy.cu"
+TABLE, PACK = "kernels/cuda/table.cuh", "kernels/cuda/pack.cuh"
 CASES = {PIPELINED: "[pipelined]", EMBEDDING: "*embedding*,*one row*,*outside the table*", ATTENTION: "[attention_tensor]",
-         OPTIM: "[optim]", LOSS: "[cross_entropy]", NORM: "[add_layer_norm]"}
+         OPTIM: "[optim]", LOSS: "[cross_entropy],[classifier]", NORM: "[add_layer_norm],[half]", ELEMENTWISE: "[half]",
+         COPY: "[half]"}
+USERS = {TABLE: OPTIM, PACK: ELEMENTWISE}
 
 # Description, source, then the text to replace and its replacement.
 PLANTED = [
@@ -94,20 +98,29 @@ PLANTED = [
     ("dK has no factor", ATTENTION, "store_rows<dim>(dk, scales", "store_rows<dim>(dk, ones"),
     ("operands that packs do not fit go by packs", ATTENTION, "p.packs = half_packs(q, s) && half_packs(k, s) && half_packs(v, s);", "p.packs = true;"),
     ("the gradient of the result goes by packs wherever it lies", ATTENTION, " && half_packs(dout, s)", ""),
-    ("a chunk is looked for in the parameter before its own", OPTIM, "rows[middle].first <= chunk", "rows[middle].first < chunk"),
-    ("all chunks of a parameter are its first", OPTIM, "(chunk - row.first) * AdamTable<T>::kChunk", "0 * AdamTable<T>::kChunk"),
+    ("a chunk is looked for in the tensor before its own", TABLE, "first[middle] <= chunk", "first[middle] < chunk"),
+    ("all chunks of a tensor are its first", TABLE, "(chunk - first[row]) * kChunk", "0 * kChunk"),
     ("a misaligned amsgrad maximum goes by packs", OPTIM, "t.v.data(), t.largest.data())};", "t.v.data())};"),
-    ("the last table is not launched", OPTIM, "    table.add(t);\n  }\n  flush();\n", "    table.add(t);\n  }\n"),
+    ("the last table is not launched", TABLE, "    table.add(row_of(t), n);\n  }\n  flush();\n", "    table.add(row_of(t), n);\n  }\n"),
     ("a lane's largest is taken for the row's", LOSS, "    largest = team_reduce<kTeam>(largest, Larger{});\n", ""),
     ("the smoothed sum is a thread's", LOSS, "      unlikely = block_reduce<kThreads>(unlikely, Plus{});\n", ""),
-    ("a misaligned gradient of logits goes by packs", LOSS, "kPack<T> == 0 && aligned(x.data(), dx.data())", "kPack<T> == 0"),
-    ("the target is looked for pack by pack", LOSS, "i * kWidth + k == target", "i + k == target"),
-    ("an ignored row that has a NaN has a gradient", LOSS, "pack.at[k] = skip ? T(0) : d;", "pack.at[k] = d;"),
+    ("a misaligned gradient of logits goes by packs", LOSS, "width % kPack<S> == 0 && aligned(x.data(), dx.data())", "width % kPack<S> == 0"),
+    ("the target is looked for pack by pack", LOSS, "column = i * kWidth + k", "column = i + k"),
+    ("an ignored row that has a NaN has a gradient", LOSS, "= skip || column >= labels.classes ?", "= column >= labels.classes ?"),
+    ("padding has a gradient", LOSS, "= skip || column >= labels.classes ?", "= skip ?"),
+    ("padding counts in the sum of a long row", LOSS, "max_and_sum(x, n)", "max_and_sum(x, p.width)"),
+    ("padding is not skipped between rows", LOSS, "row.load(p.x + r * p.width, n", "row.load(p.x + r * n, n"),
     ("the sum of a branch is not kept", NORM, "      row.store(p.sum + r * p.n, p.n, lane, p.packs);\n", ""),
     ("what reaches the sum beside its norm is lost in long rows", NORM, "      if constexpr (kAdds) dx = dx + p.dsum[r * p.n + i];\n", ""),
-    ("a misaligned residual goes by packs", NORM, "aligned(x.data(), residual.data(), sum.data(), y.data())", "aligned(x.data(), sum.data(), y.data())"),
-    ("a misaligned gradient of the sum goes by packs", NORM, "aligned(dy.data(), dsum.data(), sum.data(), dx.data())", "aligned(dy.data(), sum.data(), dx.data())"),
+    ("a misaligned residual goes by packs", NORM, "x.data(), residual.data(), sum.data(), y.data())", "x.data(), sum.data(), y.data())"),
+    ("a misaligned gradient of the sum goes by packs", NORM, "dy.data(), dsum.data(), sum.data(), dx.data(), dresidual.data())", "dy.data(), sum.data(), dx.data(), dresidual.data())"),
+    ("the residual's gradient is not stored", NORM, "      if (p.dresidual != nullptr) dy.store(p.dresidual + r * p.n, p.n, lane, p.packs);\n", "      {}\n"),
     ("teams of a block add their sums at once", NORM, "    __syncthreads();\n  }\n  for (std::int64_t i = threadIdx.x; i < 2 * p.n", "  }\n  for (std::int64_t i = threadIdx.x; i < 2 * p.n"),
+    ("the elements of a 16-bit pair change places", PACK, "T(first).bits | std::uint32_t{T(second).bits} << 16", "T(second).bits | std::uint32_t{T(first).bits} << 16"),
+    ("a factor is rounded to 16 bits", ELEMENTWISE, "{ return v * s; }", "{ return v * W(T(s)); }"),
+    ("a dropout scale is rounded to 16 bits", ELEMENTWISE, "v * (m ? scale : Wide<T>(0))", "v * (m ? Wide<T>(T(scale)) : Wide<T>(0))"),
+    ("elements after the last pack are not cast", COPY, "i < n; i += kThreads) to[i] = H(from[i]);", "i < 0; i += kThreads) to[i] = H(from[i]);"),
+    ("misaligned weights are cast by packs", COPY, "aligned(t.to.data()) && aligned(t.from.data())", "aligned(t.to.data())"),
 ]
 
 
@@ -133,10 +146,16 @@ def compile_command(build, source):
             and not (i > 0 and words[i - 1] in ("-MT", "-MF")) and w not in ("-MT", "-MF") and w != str(ROOT / source) and w != "-c"]
 
 
-def run(build, folder, source, text, compiler, linker):
-    copy, made, program = folder / "copy.cpp", folder / "copy.o", folder / "tests"
-    copy.write_text(f'#line 1 "{ROOT / source}"\n{text}')
-    built = subprocess.run([*compiler, "-c", copy, "-o", made], cwd=build, capture_output=True, text=True)
+def run(build, folder, source, changed, text, compiler, linker):
+    """Runs the tests with `text` as the content of `changed`, which is the source or one of its headers."""
+    copy, made, program, header = folder / "copy.cpp", folder / "copy.o", folder / "tests", folder / changed
+    header.parent.mkdir(parents=True, exist_ok=True)
+    header.write_text(text)
+    copy.write_text(f'#line 1 "{ROOT / source}"\n{text if changed == source else (ROOT / source).read_text()}')
+    first = next(i for i, word in enumerate(compiler) if word.startswith("-"))
+    built = subprocess.run([*compiler[:first], f"-I{folder}", *compiler[first:], "-c", copy, "-o", made], cwd=build,
+                           capture_output=True, text=True)
+    header.unlink()
     if built.returncode != 0:
         sys.exit(f"planted: a copy of {source} does not compile:\n{built.stderr}")
     at = linker.index("-o")
@@ -165,21 +184,21 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         chosen = [m for m in PLANTED if a.only in m[0] or a.only in m[1]]
-        for source in dict.fromkeys(m[1] for m in chosen):
+        for source in dict.fromkeys(USERS.get(m[1], m[1]) for m in chosen):
             compiler, text = compile_command(build, source), (ROOT / source).read_text()
-            done = run(build, folder, source, text, compiler, linker)
+            done = run(build, folder, source, source, text, compiler, linker)
             if done is None or done.returncode != 0:
                 sys.exit(f"planted: the tests of {source} itself fail:\n{done.stdout + done.stderr if done else 'no end'}")
             for what, where, old, new in chosen:
-                if where != source:
+                if USERS.get(where, where) != source:
                     continue
-                done = run(build, folder, source, text.replace(old, new), compiler, linker)
+                done = run(build, folder, source, where, (ROOT / where).read_text().replace(old, new), compiler, linker)
                 caught = done is not None and done.returncode != 0
                 found, survived = found + caught, survived + (not caught)
                 how = ("no end in 300 s" if done is None else "all tests passed" if not caught else
                        next((line.strip() for line in (done.stderr + done.stdout).splitlines()
                              if line.startswith("vgpu:") or "REQUIRE(" in line or "CHECK(" in line), f"exit code {done.returncode}"))
-                print(f"{'found   ' if caught else 'SURVIVED'} {pathlib.Path(source).name}: {what}: {how}", flush=True)
+                print(f"{'found   ' if caught else 'SURVIVED'} {pathlib.Path(where).name}: {what}: {how}", flush=True)
     print(f"planted: {found} of {found + survived} mistakes found")
     sys.exit(1 if survived else 0)
 

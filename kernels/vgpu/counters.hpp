@@ -1,0 +1,31 @@
+// Counts of kernel launches, copies and fills, by name. Time means nothing on the emulator, but a
+// step launches exactly these kernels on a GPU, too.
+//
+// With VGPU_COUNTERS=1 the process prints the table to standard error when it ends. The emulator
+// does not see a kernel's loads and stores. It counts the bytes of copies and fills; the profiler
+// (runtime/device/profiler.hpp) computes those of kernels from their operands.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/vgpu/api/launch.hpp"
+
+namespace vgpu {
+
+struct Count {
+  std::string name;         // the kernel's, "copy" or "fill"
+  std::uint64_t runs = 0;   // a launch of a captured graph counts each of its operations
+  std::uint64_t bytes = 0;  // of copies and fills
+};
+
+// Called on the stream's worker when the operation runs.
+void count_launch(const Call& call);
+void count_bytes(const char* operation, std::size_t bytes);
+
+// Returns and clears the counts, most runs first. Streams must have been synchronised.
+[[nodiscard]] std::vector<Count> take_counts();
+
+}  // namespace vgpu
