@@ -3,7 +3,18 @@
 // Every wait of the kernel engine is a poll of the rank's own memory, and every hand-off a store
 // into the peer's memory: over NVLink a store does not block, but a load takes a round trip.
 //
-//     [ Station: counters ][ packets, two halves ][ slots of ring 0 ][ slots of ring 1 ]
+//     [ Station: counters ][ packets, two halves ]      [ slots of ring 0 ]      [ slots of ring 1 ]
+//
+// A rank allocates the slots of a ring at its first call through them (kernel_engine.hpp):
+//
+// | memory of a rank of 8, on a large device | bytes   | allocated               |
+// |------------------------------------------|---------|-------------------------|
+// | counters                                 | 140 KiB | with the group          |
+// | packets                                  | 512 KiB | with the group          |
+// | slots of a ring: 16 channels x 4 x 512 KiB | 32 MiB | for its first message   |
+//
+// A group whose messages are all short, or that only uses shared buffers up to 4 MiB, never needs
+// slots; a second ring is only for gloo_ring.
 //
 //          previous rank                this rank                       next rank
 //       writes slots and tail --->  polls tail, reads slots
@@ -16,6 +27,7 @@
 // block of the kernel has its own channel of the ring, so blocks do not interact.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cuda/atomic>
@@ -24,12 +36,17 @@ namespace ringsmith::comm::cuda_ipc {
 
 constexpr int kMostRanks = 64;
 constexpr int kMostChannels = 16;  // blocks of a kernel
-constexpr int kMostThreads = 512;  // per block
+constexpr int kWarp = 32;          // threads
+constexpr int kMostThreads = 480;  // per block, that copy: with the warp that hands over, 512
 constexpr int kRings = 2;          // 0: to rank + 1;  1: to rank - 1, as in gloo
-constexpr std::uint64_t kRingSlots = 8;
+// Two slots are enough for progress. With two more, the sender does not wait for a credit that is
+// on its way.
+constexpr std::uint64_t kRingSlots = 4;
 // A block sends a piece of its chunk as two messages, so that the next rank works on the first
 // while this rank works on the second.
 constexpr std::size_t kSlotsPerPiece = 2;
+// A shorter message takes less time than its hand-off.
+constexpr std::size_t kLeastMessageBytes = std::size_t{16} << 10;
 
 struct alignas(128) Counter {
   std::uint64_t value;
@@ -62,7 +79,7 @@ constexpr std::size_t kMostOneShotBytes = std::size_t{16} << 10;
 // Launch configuration of the kernel engine; must be the same on all ranks.
 struct Shape {
   int channels = 1;            // blocks of a kernel, and channels of a ring
-  int threads = 64;            // per block
+  int threads = 64;            // per block, that copy
   std::size_t slot_bytes = 0;  // a multiple of 16
 
   bool operator==(const Shape&) const = default;
@@ -92,21 +109,28 @@ constexpr std::size_t packet_half_bytes(int world) {
 constexpr std::size_t packets_at(std::uint32_t half, int world) {
   return round_up(sizeof(Station), 128) + half % 2 * packet_half_bytes(world);
 }
-constexpr std::size_t slots_at(int ring, int channel, int world, const Shape& shape) {
-  const auto index = static_cast<std::size_t>(ring) * static_cast<std::size_t>(shape.channels) +
-                     static_cast<std::size_t>(channel);
-  return packets_at(0, world) + 2 * packet_half_bytes(world) +
-         index * kRingSlots * shape.slot_bytes;
+constexpr std::size_t station_bytes(int world) {
+  return packets_at(0, world) + 2 * packet_half_bytes(world);
 }
-constexpr std::size_t station_bytes(int world, const Shape& shape) {
-  return slots_at(kRings, 0, world, shape);
+// From the start of a ring's slots.
+constexpr std::size_t slots_of_channel_at(int channel, const Shape& shape) {
+  return static_cast<std::size_t>(channel) * kRingSlots * shape.slot_bytes;
+}
+constexpr std::size_t ring_slots_bytes(const Shape& shape) {
+  return slots_of_channel_at(shape.channels, shape);
+}
+// The longest message of a call in which a block's share of a chunk has `share` bytes.
+constexpr std::size_t message_bytes_for(std::size_t share, const Shape& shape) {
+  const std::size_t split = round_up((share + kSlotsPerPiece - 1) / kSlotsPerPiece, 16);
+  return std::min(std::max(split, kLeastMessageBytes), shape.slot_bytes);
 }
 
 // The places where one processor's stores become visible to another's loads.
 //
 // Each pair is a release at one end and an acquire at the other, at system scope, because device
-// scope covers only one GPU and volatile orders nothing. A test weakens each end in turn to relaxed
-// and expects the detector to report the race (tests/comm/cuda/ordering_test.cpp).
+// scope covers only one GPU and volatile orders nothing. A test weakens each end in turn and
+// expects the detector to report the race (tests/comm/cuda/ordering_test.cpp). A weak end is
+// relaxed; the stores of tail and head, which share one fence, then come before it.
 enum class End {
   none,
   tail_release,     // "the slot is filled":  the sender's stores to the slot ...
@@ -129,10 +153,12 @@ constexpr cuda::memory_order strong_order(End end) {
 
 #ifdef RINGSMITH_WEAKEN  // in the program of that test
 inline End weakened = End::none;
+inline bool is_weak(End end) { return end == weakened; }
 inline cuda::memory_order order_of(End end) {
-  return end == weakened ? cuda::memory_order_relaxed : strong_order(end);
+  return is_weak(end) ? cuda::memory_order_relaxed : strong_order(end);
 }
 #else
+constexpr bool is_weak(End) { return false; }
 constexpr cuda::memory_order order_of(End end) { return strong_order(end); }
 #endif
 

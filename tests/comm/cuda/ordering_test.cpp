@@ -26,7 +26,8 @@ namespace {
 // | report_acquire  | the same                                          | report    |
 //
 // Only a broadcast shows a missing credit. In an all_reduce, the messages around the ring happen to
-// order the same accesses.
+// order the same accesses. tail_release and head_release are the same fence; without one of them,
+// its counter is stored before the fence (slots.cuh).
 struct Row {
   const char *end, *kernel;
 };

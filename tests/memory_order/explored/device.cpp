@@ -72,7 +72,11 @@ constinit thread_local BlockView* current_block = nullptr;
 
 void loaded(const void*, std::uint64_t, const Source&) {}
 void publish(void*) {}
-void fence(bool, bool) {}
+void fence(bool acquire, bool release) {
+  std::atomic_thread_fence(acquire && release ? std::memory_order_acq_rel
+                           : acquire          ? std::memory_order_acquire
+                                              : std::memory_order_release);
+}
 void trap(const Source&) { std::abort(); }
 
 // Orders memory among a block's threads: each sees what the others did before.
@@ -90,6 +94,14 @@ int barrier(Combine combine, bool predicate, const Source&) {
       wait_until([&] { return block.arrived[t][n].load(std::memory_order_acquire) != 0; });
   return 1;
 }
+
+// A block is at most one warp. Only a block of one thread votes without a barrier, so that the
+// programs have no more hand-offs than a device: two threads meet in sync_warp(), after the vote.
+unsigned vote(Vote, unsigned, bool predicate, const Source&) {
+  explorer::require(predicate, "a wait has not ended well");
+  return 1;
+}
+void sync_warp(unsigned, const Source& where) { barrier(Combine::none, false, where); }
 
 cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t, cudaStream_t) {
   current_block->grid_dim = grid;
