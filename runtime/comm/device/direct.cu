@@ -107,6 +107,8 @@ template <kernels::Reduction op, class T, int kLanes, int kPeers, int kPacks>
 __device__ void add_packs(const DirectCall& call, std::uint64_t at, std::uint64_t step) {
   using P = Pack<T, kLanes>;
   const int world = call.world;
+  // A product with 1 changes no bit, and costs fewer registers than a branch.
+  const double scale = call.arithmetic.scaled ? call.arithmetic.scale : 1.0;
   P sum[kPacks];
   for (int base = 0; base < world; base += kPeers) {
     P x[kPeers][kPacks];
@@ -123,7 +125,9 @@ __device__ void add_packs(const DirectCall& call, std::uint64_t at, std::uint64_
       if (base + k >= world) continue;
 #pragma unroll
       for (int u = 0; u < kPacks; ++u) {
-        scale_pack(x[k][u], call.arithmetic);
+#pragma unroll
+        for (int i = 0; i < kLanes; ++i)
+          x[k][u].at[i] = kernels::cuda::scaled(x[k][u].at[i], scale);
         if (k == 0 && base == 0)
           sum[u] = x[k][u];
         else

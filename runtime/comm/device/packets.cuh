@@ -58,7 +58,11 @@ __device__ inline void store_words(std::byte* where, std::uint64_t first, std::u
   SystemAtomic<std::uint64_t>(words[1]).store(second, cuda::memory_order_relaxed);
 #endif
 }
-__device__ inline void load_words(std::byte* where, std::uint64_t& first, std::uint64_t& second) {
+// True if both words have the flag; until then, call it again with the same variables, which are 0
+// at first. No call has the number 0. The emulator's side looks at one word at a time, so that it
+// can see that a thread waits.
+__device__ inline bool load_words(std::byte* where, std::uint32_t flag, std::uint64_t& first,
+                                  std::uint64_t& second) {
 #ifdef __CUDA_ARCH__
   asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
                : "=l"(first), "=l"(second)
@@ -66,9 +70,12 @@ __device__ inline void load_words(std::byte* where, std::uint64_t& first, std::u
                : "memory");
 #else
   auto* const words = reinterpret_cast<std::uint64_t*>(where);
-  first = SystemAtomic<std::uint64_t>(words[0]).load(cuda::memory_order_relaxed);
-  second = SystemAtomic<std::uint64_t>(words[1]).load(cuda::memory_order_relaxed);
+  if (first >> 32 != flag)
+    first = SystemAtomic<std::uint64_t>(words[0]).load(cuda::memory_order_relaxed);
+  if (first >> 32 == flag)
+    second = SystemAtomic<std::uint64_t>(words[1]).load(cuda::memory_order_relaxed);
 #endif
+  return first >> 32 == flag && second >> 32 == flag;
 }
 
 template <class T>
@@ -83,10 +90,7 @@ __device__ bool take_line(const Waiter& waiter, std::byte* where, std::uint32_t 
   std::uint64_t first = 0, second = 0;
   const bool here = wait_until(
       waiter, Awaited::packet, peer, step, flag,
-      [&] {
-        load_words(where, first, second);
-        return first >> 32 == flag && second >> 32 == flag;
-      },
+      [&] { return load_words(where, flag, first, second); },
       [&] { return (first >> 32 == flag ? second : first) >> 32; });
   line.word[0] = static_cast<std::uint32_t>(first);
   line.word[1] = static_cast<std::uint32_t>(second);
