@@ -1,7 +1,7 @@
 // Messages between two ranks: the mailboxes in the memory that each rank's peers write to, and the
 // launches of the kernels in messages.cu (all of the library's except the rings).
 //
-//     [ Station ][ slots of ring 0 ][ mailboxes ][ mail slots ]      runtime/comm/device/station.hpp
+//     [ Station ][ slots of ring 0 ][ mailboxes ][ mail slots ]      runtime/comm/device/layout.hpp
 //
 //        sender s                                   receiver r
 //      polls box[r].head  <--- credit --------------  box[s] of r: taken

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "kernels/reduce.hpp"
-#include "runtime/comm/device/station.hpp"
+#include "runtime/comm/device/layout.hpp"
 #include "runtime/comm/types/collective.hpp"
 
 struct CUstream_st;

@@ -38,7 +38,7 @@ class KernelEngine {
   void abandon() { report_ = nullptr; }
 
   // Collective; before run(), and before the thread holds a JointLaunch. Allocates the slots of the
-  // choice's ring at the first call through them (station.hpp: how many bytes). Throws CudaError if
+  // choice's ring at the first call through them (layout.hpp: how many bytes). Throws CudaError if
   // the device is out of memory.
   void prepare(const Choice& choice);
   // Must be called after the agreement barrier, with a choice whose executor is_kernel(). Launches

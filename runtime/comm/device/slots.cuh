@@ -12,19 +12,16 @@
 // So a message's fence, which waits until all its stores have arrived, overlaps with the next copy.
 // Many threads access a message, so at each end of a hand-off one thread acts for the others:
 //
-//   a sender    lane 0 of each warp has read in `head` (acquire) that the slot's last message was
-//               taken, then __syncwarp: the warp's stores cannot precede the receiver's loads of
-//               that message;
-//               the warps store the message; barrier; fence; `tail`: readers of the new tail see it
-//               all.
-//   a receiver  lane 0 of each warp has read in `tail` (acquire) that the message is there, then
+//   a sender    in each warp, lane 0 has read in `head` (acquire) that the slot's last message was
+//               taken, then __syncwarp: the warp's stores cannot precede the receiver's loads of it;
+//               the warps store the message; barrier; fence; `tail`: its readers see all of it.
+//   a receiver  in each warp, lane 0 has read in `tail` (acquire) that the message is there, then
 //               __syncwarp: the warp sees all of it;
-//               the warps load the message; barrier; fence; `head`: the slot is free only after the
-//               loads.
+//               the warps load the message; barrier; fence; `head`: it follows the loads.
 //
 // This works because order at system scope is transitive through the barriers. One fence releases
-// both counters: the stores after it are relaxed. `tail` is first, because a rank waits for it;
-// for `head` there usually is another free slot.
+// both counters; the stores after it are relaxed. `tail` is first, because a rank waits for it, but
+// for `head` only if all slots are full.
 //
 // The second half of an all_reduce only moves complete elements. If the ranks' outputs are shared,
 // a block stores them directly in the next rank's output: no rank copies them out of a slot. The
@@ -35,14 +32,6 @@
 #include "runtime/comm/device/kernel.cuh"
 
 namespace ringsmith::comm::cuda_ipc {
-
-// The threads of a block of which `copying` copy: less than a warp also hand over themselves.
-constexpr unsigned ring_threads(int copying) {
-  return static_cast<unsigned>(copying < kWarp ? copying : copying + 1);
-}
-constexpr unsigned copying_threads(unsigned ring_threads) {
-  return ring_threads < kWarp ? ring_threads : ring_threads - 1;
-}
 
 template <class T>
 class Slots {

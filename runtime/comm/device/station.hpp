@@ -3,19 +3,6 @@
 // Every wait of the kernel engine is a poll of the rank's own memory, and every hand-off a store
 // into the peer's memory: over NVLink a store does not block, but a load takes a round trip.
 //
-//     [ Station: counters ][ packets, two halves ]      [ slots of ring 0 ]      [ slots of ring 1 ]
-//
-// A rank allocates the slots of a ring at its first call through them (kernel_engine.hpp):
-//
-// | memory of a rank of 8, on a large device | bytes   | allocated               |
-// |------------------------------------------|---------|-------------------------|
-// | counters                                 | 140 KiB | with the group          |
-// | packets                                  | 512 KiB | with the group          |
-// | slots of a ring: 16 channels x 4 x 512 KiB | 32 MiB | for its first message   |
-//
-// A group whose messages are all short, or that only uses shared buffers up to 4 MiB, never needs
-// slots; a second ring is only for gloo_ring.
-//
 //          previous rank                this rank                       next rank
 //       writes slots and tail --->  polls tail, reads slots
 //                                   writes slots and tail  --->  polls tail, reads slots
@@ -24,10 +11,10 @@
 //
 // This is the handshake of transport/channel.hpp: counters only grow and continue from one
 // collective to the next. Each counter is written by one rank only and has its own cache line. Each
-// block of the kernel has its own channel of the ring, so blocks do not interact.
+// block of the kernel has its own channel of the ring, so blocks do not interact. Packets and slots
+// are also in the rank's memory: layout.hpp.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cuda/atomic>
@@ -42,11 +29,6 @@ constexpr int kRings = 2;          // 0: to rank + 1;  1: to rank - 1, as in glo
 // Two slots are enough for progress. With two more, the sender does not wait for a credit that is
 // on its way.
 constexpr std::uint64_t kRingSlots = 4;
-// A block sends a piece of its chunk as two messages, so that the next rank works on the first
-// while this rank works on the second.
-constexpr std::size_t kSlotsPerPiece = 2;
-// A shorter message takes less time than its hand-off.
-constexpr std::size_t kLeastMessageBytes = std::size_t{16} << 10;
 
 struct alignas(128) Counter {
   std::uint64_t value;
@@ -67,15 +49,6 @@ struct Station {
   Counter claimed;                             // 1: a block of this rank writes the report
 };
 
-// A line of the low-latency protocol: two words, each with four bytes of data and the call's
-// number.
-constexpr std::size_t kLineData = 8;    // bytes
-constexpr std::size_t kLineBytes = 16;  // bytes
-
-// Largest work buffer of a ring by packets, and longest message of the one-shot; bytes.
-constexpr std::size_t kMostPacketBytes = std::size_t{32} << 10;
-constexpr std::size_t kMostOneShotBytes = std::size_t{16} << 10;
-
 // Launch configuration of the kernel engine; must be the same on all ranks.
 struct Shape {
   int channels = 1;            // blocks of a kernel, and channels of a ring
@@ -93,36 +66,6 @@ struct Tuning {
 
 constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
-}
-
-constexpr std::size_t lines_of(std::size_t bytes) { return (bytes + kLineData - 1) / kLineData; }
-
-// Each half of the packet area holds one call's messages: either 2 (world - 1) chunks, each 1/world
-// of the data plus at most two elements (gloo rounds up), or one whole message from every rank.
-constexpr std::size_t packet_half_bytes(int world) {
-  const auto ranks = static_cast<std::size_t>(world);
-  const std::size_t ring = 2 * ranks * lines_of(kMostPacketBytes / ranks + 2 * kLineData);
-  const std::size_t one_shot = ranks * lines_of(kMostOneShotBytes);
-  return round_up((ring > one_shot ? ring : one_shot) * kLineBytes, 128);
-}
-
-constexpr std::size_t packets_at(std::uint32_t half, int world) {
-  return round_up(sizeof(Station), 128) + half % 2 * packet_half_bytes(world);
-}
-constexpr std::size_t station_bytes(int world) {
-  return packets_at(0, world) + 2 * packet_half_bytes(world);
-}
-// From the start of a ring's slots.
-constexpr std::size_t slots_of_channel_at(int channel, const Shape& shape) {
-  return static_cast<std::size_t>(channel) * kRingSlots * shape.slot_bytes;
-}
-constexpr std::size_t ring_slots_bytes(const Shape& shape) {
-  return slots_of_channel_at(shape.channels, shape);
-}
-// The longest message of a call in which a block's share of a chunk has `share` bytes.
-constexpr std::size_t message_bytes_for(std::size_t share, const Shape& shape) {
-  const std::size_t split = round_up((share + kSlotsPerPiece - 1) / kSlotsPerPiece, 16);
-  return std::min(std::max(split, kLeastMessageBytes), shape.slot_bytes);
 }
 
 // The places where one processor's stores become visible to another's loads.
