@@ -125,7 +125,6 @@ void BlockRunner::run_one(Fiber* self) {
   t.state = Thread::State::running;
   t.fiber = self;
   t.reads = {};
-  t.fenced = false;
   t.copies.clear();
   t.groups = 0;
   current_thread = &t;
@@ -153,6 +152,9 @@ void BlockRunner::run_one(Fiber* self) {
 
 void BlockRunner::finish(Thread& t) {
   t.state = Thread::State::finished;
+#ifdef VGPU_TSAN
+  if (t.released != nullptr) __tsan_destroy_fiber(std::exchange(t.released, nullptr));
+#endif
   ++finished_;
   progress_ = true;
   if (!FiberPool::intact(*t.fiber)) stuck("a thread has used more than its 64 KiB of stack");

@@ -130,7 +130,7 @@ struct Thread : ThreadView {
   Source where;               // the call in which the thread waits
   std::array<Read, 4> reads;  // the last atomic reads of different words
   LaneRequest lane;           // the thread's request at a meeting of the warp
-  bool fenced = false;        // has passed a release fence
+  void* released = nullptr;   // to ThreadSanitizer: what the last release fence has released
   std::vector<AsyncCopy> copies;
   unsigned groups = 0;  // number of committed cp.async groups
 };

@@ -188,8 +188,14 @@ void loaded(const void* address, std::uint64_t value, const Source& where) {
 }
 
 // ThreadSanitizer does not model fences. A release fence turns the thread's later atomic stores
-// into release stores. An acquire fence acquires all writes published through the last four words
-// that the thread has read atomically.
+// into release stores, but only for the accesses before the fence. A fiber that never runs keeps
+// that order:
+//
+//     fence:    switch to the fiber, which is ordered after the thread's accesses so far, and back
+//     publish:  switch to the fiber without any order, release, and back
+//
+// An acquire fence acquires all writes published through the last four words that the thread has
+// read atomically.
 void fence(bool acquire, [[maybe_unused]] bool release) {
   if (current_thread == nullptr || !kTsan) {
 #ifndef VGPU_TSAN
@@ -197,15 +203,29 @@ void fence(bool acquire, [[maybe_unused]] bool release) {
 #endif
     return;
   }
-  Thread& t = active_runner->self();
-  t.fenced = t.fenced || release;
+  [[maybe_unused]] Thread& t = active_runner->self();
   if (acquire)
     for (const Thread::Read& r : t.reads)
       if (r.address != nullptr) happens_after(const_cast<void*>(r.address));
+#ifdef VGPU_TSAN
+  if (!release) return;
+  if (t.released == nullptr) t.released = __tsan_create_fiber(0);
+  void* const self = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(t.released, kInOrder);
+  __tsan_switch_to_fiber(self, kWithoutOrder);
+#endif
 }
 
-void publish(void* p) {
-  if (kTsan && current_thread != nullptr && active_runner->self().fenced) happens_before(p);
+void publish([[maybe_unused]] void* p) {
+#ifdef VGPU_TSAN
+  if (current_thread == nullptr) return;
+  void* const released = active_runner->self().released;
+  if (released == nullptr) return;
+  void* const self = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(released, kWithoutOrder);
+  happens_before(p);
+  __tsan_switch_to_fiber(self, kWithoutOrder);
+#endif
 }
 
 void trap(const Source& where) {

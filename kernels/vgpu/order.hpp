@@ -23,6 +23,10 @@ void __tsan_destroy_fiber(void* fiber);
 void __tsan_switch_to_fiber(void* fiber, unsigned flags);
 void __tsan_set_fiber_name(void* fiber, const char* name);
 }
+namespace vgpu {
+// Flags of a switch: the accesses of the new fiber are ordered after those of the old one, or not.
+inline constexpr unsigned kInOrder = 0, kWithoutOrder = 1;
+}  // namespace vgpu
 #endif
 
 namespace vgpu {

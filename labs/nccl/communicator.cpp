@@ -232,6 +232,8 @@ void Communicator::start_ring(const CollectiveCall& call, cudaStream_t stream) {
   ring.mine = memory_of_[at(rank_)];
   ring.previous = memory_of_[at(ring.previous_rank)];
   ring.next = memory_of_[at(ring.next_rank)];
+  ring.slots = ring.mine + ring_slots_at(world_);
+  ring.next_slots = ring.next + ring_slots_at(world_);
   ring.timeout = timeout_of(call.name, call.count);
   std::uint64_t longest = call.count;
   if (chain) {  // the root is the first rank of the chain, or the last
@@ -249,6 +251,8 @@ void Communicator::start_ring(const CollectiveCall& call, cudaStream_t stream) {
   const std::size_t per_block = std::size_t{64} * at(shape_.threads);  // bytes that justify a block
   ring.blocks = static_cast<int>(std::clamp<std::size_t>(
       (longest * size_of(ring.dtype) + per_block - 1) / per_block, 1, at(shape_.channels)));
+  const std::size_t share = (longest + at(ring.blocks) - 1) / at(ring.blocks);
+  ring.message_bytes = message_bytes_for(share * size_of(ring.dtype), shape_);
   launch_ring(ring, stream);
   const bool keeps = !is(Collective::reduce) || rank_ == call.root;
   if (is(Collective::broadcast) && rank_ == call.root) copy_alone(call, stream);

@@ -47,7 +47,7 @@ class Post {
   __device__ void carry() {
     // Number of slots that the pair has used so far.
     std::uint64_t number = message_.sends ? mine_.sent : mine_.taken;
-    const std::uint64_t per_slot = call_.shape.slot_bytes;
+    const std::uint64_t per_slot = mail_slot_bytes(call_.shape);
     for (std::uint64_t at = 0; at < message_.bytes; at += per_slot) {
       bool granted = true;
       if (threadIdx.x == 0) granted = message_.sends ? await_room(number) : await_slot(number);
@@ -94,7 +94,7 @@ class Post {
   }
   [[nodiscard]] __device__ std::byte* slot(int receiver, int sender, std::uint64_t number) const {
     return call_.memory[receiver] + mail_slots_at(sender, call_.world, call_.shape) +
-           number % kMailSlots * call_.shape.slot_bytes;
+           number % kMailSlots * mail_slot_bytes(call_.shape);
   }
 
   const MessagesCall& call_;

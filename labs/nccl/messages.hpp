@@ -1,7 +1,7 @@
 // Messages between two ranks: the mailboxes in the memory that each rank's peers write to, and the
 // launches of the kernels in messages.cu (all kernels of the library except the rings).
 //
-//     [ Station and ring slots: runtime/comm/device/station.hpp ][ mailboxes ][ mail slots ]
+//     [ Station ][ slots of ring 0 ][ mailboxes ][ mail slots ]      runtime/comm/device/layout.hpp
 //
 //        sender s                                   receiver r
 //      polls box[r].head  <--- credit --------------  box[s] of r: taken
@@ -12,6 +12,8 @@
 // messages. So all messages are in flight simultaneously, and no order of the calls can deadlock.
 #pragma once
 
+#include <algorithm>
+
 #include "runtime/comm/device/calls.hpp"
 
 namespace ringsmith::nccl {
@@ -19,14 +21,20 @@ namespace ringsmith::nccl {
 namespace cuda_ipc = comm::cuda_ipc;
 
 constexpr std::uint64_t kMailSlots = 4;
+constexpr std::size_t mail_slot_bytes(const cuda_ipc::Shape& shape) {
+  return std::min(shape.slot_bytes, std::size_t{128} << 10);
+}
 
 // Bytes from the start of a rank's memory.
+constexpr std::size_t ring_slots_at(int world) {
+  return cuda_ipc::round_up(cuda_ipc::station_bytes(world), 128);
+}
 constexpr std::size_t mailboxes_at(int world, const cuda_ipc::Shape& shape) {
-  return cuda_ipc::round_up(cuda_ipc::station_bytes(world, shape), 128);
+  return cuda_ipc::round_up(ring_slots_at(world) + cuda_ipc::ring_slots_bytes(shape), 128);
 }
 constexpr std::size_t mail_slots_at(int sender, int world, const cuda_ipc::Shape& shape) {
   return mailboxes_at(world, shape) + static_cast<std::size_t>(world) * sizeof(cuda_ipc::Channel) +
-         static_cast<std::size_t>(sender) * kMailSlots * shape.slot_bytes;
+         static_cast<std::size_t>(sender) * kMailSlots * mail_slot_bytes(shape);
 }
 constexpr std::size_t memory_bytes(int world, const cuda_ipc::Shape& shape) {
   return mail_slots_at(world, world, shape);

@@ -34,7 +34,8 @@ struct Recorded {
   std::size_t bytes;  // of the buffer that has the same length on all ranks
   int world;
   Algorithm schedule;
-  Executor none, some, all;  // if none, some or all of the buffers are shared
+  Executor none, some, all;         // if none, some or all of the buffers are shared
+  Algorithm shared = A::automatic;  // the schedule if all are, where it is another one
 };
 
 void require_recorded(Route route, std::initializer_list<Recorded> list) {
@@ -47,13 +48,14 @@ void require_recorded(Route route, std::initializer_list<Recorded> list) {
       const Choice choice = choose(call, r.world, route, sharing);
       CHECK(name_of(choice.executor) == name_of(executor));
       if (choice.executor != X::small_messages)
-        CHECK(name_of(choice.schedule) == name_of(r.schedule));
+        CHECK(name_of(choice.schedule) ==
+              name_of(sharing.all && r.shared != A::automatic ? r.shared : r.schedule));
       CHECK(choice.settled == (r.none == r.some && r.some == r.all));
     }
   }
 }
 
-constexpr std::size_t k8 = 8192, k16 = 16384, k32 = 32768, kMiB = 1 << 20;
+constexpr std::size_t k8 = 8192, k16 = 16384, k32 = 32768, kMiB = 1 << 20, k4MiB = 4 << 20;
 
 }  // namespace
 
@@ -112,6 +114,10 @@ TEST_CASE("choices for GPUs under the stream engine", "[select]") {
        {C::all_reduce, A::automatic, k8 + 4, 2, A::ring, far, far, near},
        {C::all_reduce, A::automatic, k16, 3, A::one_shot, far, far, near},
        {C::all_reduce, A::automatic, k16 + 4, 8, A::ring, far, far, near},
+       {C::all_reduce, A::automatic, k32, 8, A::ring, far, far, near},
+       {C::all_reduce, A::automatic, k32 + 4, 8, A::ring, far, far, near, A::direct},
+       {C::all_reduce, A::automatic, k4MiB, 2, A::ring, far, far, near, A::direct},
+       {C::all_reduce, A::automatic, k4MiB + 4, 8, A::ring, far, far, near},
        {C::all_reduce, A::ring, 4, 2, A::ring, far, far, near},
        {C::all_reduce, A::plain_ring, 4, 2, A::ring, far, far, near},
        {C::all_reduce, A::gloo_ring, 4, 2, A::gloo_ring, far, far, near},
@@ -135,38 +141,43 @@ TEST_CASE("choices for GPUs under the stream engine", "[select]") {
 TEST_CASE("choices for GPUs under the kernel engine", "[select]") {
   constexpr auto far = X::device_staging, near = X::stream, shot = X::one_shot;
   constexpr auto packets = X::packet_ring, slots = X::slot_ring;
-  require_recorded(Route::kernel,
-                   {{C::all_reduce, A::automatic, 4, 2, A::one_shot, shot, shot, shot},
-                    {C::all_reduce, A::automatic, k8, 2, A::one_shot, shot, shot, shot},
-                    {C::all_reduce, A::automatic, k8 + 4, 2, A::ring, packets, packets, packets},
-                    {C::all_reduce, A::automatic, k16, 3, A::one_shot, shot, shot, shot},
-                    {C::all_reduce, A::automatic, k16 + 4, 3, A::ring, packets, packets, packets},
-                    {C::all_reduce, A::automatic, k32, 8, A::ring, packets, packets, packets},
-                    {C::all_reduce, A::automatic, k32 + 4, 8, A::ring, slots, slots, slots},
-                    {C::all_reduce, A::ring, 4, 2, A::ring, packets, packets, packets},
-                    {C::all_reduce, A::ring, kMiB, 2, A::ring, slots, slots, slots},
-                    {C::all_reduce, A::gloo_ring, k32, 2, A::gloo_ring, packets, packets, packets},
-                    {C::all_reduce, A::gloo_ring, k32 + 4, 2, A::gloo_ring, slots, slots, slots},
-                    {C::all_reduce, A::direct, 4, 2, A::direct, far, far, X::two_shot},
-                    {C::all_reduce, A::direct, kMiB, 8, A::direct, far, far, X::two_shot},
-                    {C::all_reduce, A::plain_ring, 4, 2, A::ring, far, far, near},
-                    {C::all_reduce, A::tree, 4, 2, A::tree, far, far, near},
-                    {C::all_reduce, A::hierarchical, kMiB, 4, A::hierarchical, far, far, near},
-                    // Packets: all parts together are compared with the limit.
-                    {C::reduce_scatter, A::automatic, k16, 2, A::ring, packets, packets, packets},
-                    {C::reduce_scatter, A::automatic, k16 + 4, 2, A::ring, slots, slots, slots},
-                    {C::reduce_scatter, A::ring, k8, 4, A::ring, packets, packets, packets},
-                    {C::reduce_scatter, A::ring, k8, 5, A::ring, slots, slots, slots},
-                    {C::reduce_scatter, A::direct, 4, 2, A::direct, far, far, near},
-                    {C::all_gather, A::automatic, k16, 2, A::ring, packets, packets, packets},
-                    {C::all_gather, A::automatic, k16 + 4, 2, A::ring, slots, slots, slots},
-                    {C::broadcast, A::automatic, 4, 2, A::ring, slots, slots, slots},
-                    {C::broadcast, A::automatic, kMiB, 8, A::ring, slots, slots, slots},
-                    {C::reduce, A::automatic, 4, 2, A::direct, far, far, near},
-                    {C::reduce, A::tree, 4, 2, A::tree, far, far, near},
-                    {C::gather, A::automatic, 4, 2, A::direct, far, far, near},
-                    {C::scatter, A::automatic, 4, 2, A::direct, far, far, near},
-                    {C::all_to_all, A::automatic, k8, 2, A::direct, far, far, near}});
+  require_recorded(
+      Route::kernel,
+      {{C::all_reduce, A::automatic, 4, 2, A::one_shot, shot, shot, shot},
+       {C::all_reduce, A::automatic, k8, 2, A::one_shot, shot, shot, shot},
+       {C::all_reduce, A::automatic, k8 + 4, 2, A::ring, packets, packets, packets},
+       {C::all_reduce, A::automatic, k16, 3, A::one_shot, shot, shot, shot},
+       {C::all_reduce, A::automatic, k16 + 4, 3, A::ring, packets, packets, packets},
+       {C::all_reduce, A::automatic, k32, 8, A::ring, packets, packets, packets},
+       // The kernels sum as `direct` where they can access all buffers.
+       {C::all_reduce, A::automatic, k32 + 4, 8, A::ring, slots, slots, X::two_shot, A::direct},
+       {C::all_reduce, A::automatic, k4MiB, 2, A::ring, slots, slots, X::two_shot, A::direct},
+       {C::all_reduce, A::automatic, k4MiB + 4, 8, A::ring, slots, slots, slots},
+       {C::reduce_scatter, A::automatic, kMiB, 2, A::ring, slots, slots, slots},
+       {C::all_reduce, A::ring, 4, 2, A::ring, packets, packets, packets},
+       {C::all_reduce, A::ring, kMiB, 2, A::ring, slots, slots, slots},
+       {C::all_reduce, A::gloo_ring, k32, 2, A::gloo_ring, packets, packets, packets},
+       {C::all_reduce, A::gloo_ring, k32 + 4, 2, A::gloo_ring, slots, slots, slots},
+       {C::all_reduce, A::direct, 4, 2, A::direct, far, far, X::two_shot},
+       {C::all_reduce, A::direct, kMiB, 8, A::direct, far, far, X::two_shot},
+       {C::all_reduce, A::plain_ring, 4, 2, A::ring, far, far, near},
+       {C::all_reduce, A::tree, 4, 2, A::tree, far, far, near},
+       {C::all_reduce, A::hierarchical, kMiB, 4, A::hierarchical, far, far, near},
+       // Packets: all parts together are compared with the limit.
+       {C::reduce_scatter, A::automatic, k16, 2, A::ring, packets, packets, packets},
+       {C::reduce_scatter, A::automatic, k16 + 4, 2, A::ring, slots, slots, slots},
+       {C::reduce_scatter, A::ring, k8, 4, A::ring, packets, packets, packets},
+       {C::reduce_scatter, A::ring, k8, 5, A::ring, slots, slots, slots},
+       {C::reduce_scatter, A::direct, 4, 2, A::direct, far, far, near},
+       {C::all_gather, A::automatic, k16, 2, A::ring, packets, packets, packets},
+       {C::all_gather, A::automatic, k16 + 4, 2, A::ring, slots, slots, slots},
+       {C::broadcast, A::automatic, 4, 2, A::ring, slots, slots, slots},
+       {C::broadcast, A::automatic, kMiB, 8, A::ring, slots, slots, slots},
+       {C::reduce, A::automatic, 4, 2, A::direct, far, far, near},
+       {C::reduce, A::tree, 4, 2, A::tree, far, far, near},
+       {C::gather, A::automatic, 4, 2, A::direct, far, far, near},
+       {C::scatter, A::automatic, 4, 2, A::direct, far, far, near},
+       {C::all_to_all, A::automatic, k8, 2, A::direct, far, far, near}});
 }
 
 TEST_CASE("calls ask for the group's algorithm if they have it", "[select]") {
@@ -191,7 +202,7 @@ TEST_CASE("every chosen schedule exists, and every row of the table serves some 
     for (const Collective collective : all_collectives())
       for (int option = 0; option <= static_cast<int>(kLastOfGroups); ++option)
         for (const int world : {1, 2, 3, 8})
-          for (const std::size_t bytes : {std::size_t{0}, k8, k16, k32, kMiB})
+          for (const std::size_t bytes : {std::size_t{0}, k8, k16, k32, kMiB, k4MiB + 4})
             for (const Sharing& sharing : {kNothingShared, kSomeShared, kAllShared}) {
               const Call call =
                   call_of(collective, asked_of(collective, static_cast<Algorithm>(option)), bytes);

@@ -11,6 +11,8 @@ rings' kernels (NAME.cu.ptx).
 4. Registers by kernel are as in REGISTERS.md, if that is from the same nvcc.
 5. Each kernel in budgets.txt keeps its budget of registers, stack and issued instructions, if budgets.txt is for the
    same nvcc. A table shows them (--only-budgets: nothing else).
+6. The ring has one system fence per message (check_hand_offs), direct kernels divide nothing, and a line of packets is
+   one access.
 
 Then it plants mistakes in a copy of its input, and must detect each of them.
 """
@@ -114,12 +116,46 @@ def check_scopes(folder):
 
 
 def check_bounds(folder):
-    most = re.search(r"\bkMostThreads = (\d+);", (ROOT / RINGS / "station.hpp").read_text())[1]
+    most = int(re.search(r"\bkMostThreads = (\d+);", (ROOT / RINGS / "station.hpp").read_text())[1])
     ptx = folder / RINGS / "ring.cu.ptx"
-    for entry in re.findall(r"\.entry [^{]*", ptx.read_text()):
-        if f".maxntid {most}, 1, 1" not in entry:
-            name = re.match(r"\.entry (\w+)", entry)[1]
-            stop(f"{ptx.name}: {demangled([name])[name]} has no launch bounds of {most} threads")
+    for kernel, name, body in bodies_of(ptx):
+        threads = most + 1 if kernel == "ring" else most  # one thread of the ring hands over
+        if f".maxntid {threads}, 1, 1" not in body:
+            stop(f"{ptx.name}: {name} has no launch bounds of {threads} threads")
+
+
+def bodies_of(ptx):
+    """Returns (kernel's name without its file's and its arguments' parts, demangled name, code) for each kernel."""
+    names = re.findall(r"\.entry (\w+)", ptx.read_text())
+    said = demangled(names)
+    for body in re.split(r"(?=\.entry )", ptx.read_text())[1:]:
+        name = re.match(r"\.entry (\w+)", body)[1]
+        yield plain(said[name]), said[name], body.split("\n.func")[0]
+
+
+def check_hand_offs(folder):
+    """A fence or a release at system scope costs a microsecond or two: it waits until all of the thread's stores have
+    arrived. So a message of the ring has one fence for both of its counters, executed by a thread that does not copy.
+    The only release is that of a report, of 32 bits. A division by a number that is known only when the kernel runs
+    takes as long as several loads, and direct kernels would have one per load. A line of packets has 16 bytes."""
+    for kernel, name, body in bodies_of(folder / RINGS / "ring.cu.ptx"):
+        fences = len(re.findall(r"\b(?:fence|membar)\.", body))
+        releases = len(re.findall(r"\bst\.release\.sys\.(?:\w+\.)*[bus]64", body))
+        wanted = 1 if kernel == "ring" else 0
+        if fences != wanted or releases:
+            stop(f"ring.cu: {name} has {fences} fences and {releases} 64-bit releases, not {wanted} and 0")
+    for kernel, name, body in bodies_of(folder / RINGS / "direct.cu.ptx"):
+        if found := re.search(r"\b(?:div|rem)\.[su](?:32|64)\b", body):
+            stop(f"direct.cu: {name} divides: '{found[0]}'")
+    for file in "ring.cu.ptx", "direct.cu.ptx":
+        for kernel, name, body in bodies_of(folder / RINGS / file):
+            if kernel not in ("packet_ring", "one_shot"):
+                continue
+            for access in "st", "ld":
+                if not re.search(rf"\b{access}\.relaxed\.sys\.(?:global\.)?v2\.b64", body):
+                    stop(f"{file}: {name} has no {access} of a whole line")
+            if re.search(r"\bst\.relaxed\.sys\.(?:global\.)?[bus]64", body):
+                stop(f"{file}: {name} stores half a line")
 
 
 class Budget:
@@ -206,6 +242,11 @@ PLANTED = {
     "an array on the stack": ("*.ptxas", r"\b0 bytes stack frame", "64 bytes stack frame"),
     "a kernel without launch bounds": ("ring.cu.ptx", r"\.maxntid \d+, 1, 1", ""),
     "launch bounds of a warp": ("ring.cu.ptx", r"\.maxntid \d+", ".maxntid 32"),
+    "a second fence": ("ring.cu.ptx", r"fence\.acq_rel\.sys;", "fence.acq_rel.sys; fence.acq_rel.sys;"),
+    "no fence": ("ring.cu.ptx", r"fence\.acq_rel\.sys;", ""),
+    "a release of a counter": ("ring.cu.ptx", r"st\.relaxed\.sys\.(?=(?:\w+\.)*[bus]64)", "st.release.sys."),
+    "a remainder for each load": ("direct.cu.ptx", r"\badd\.s32", "rem.s32"),
+    "a line in two stores": ("*.ptx", r"st\.relaxed\.sys\.global\.v2\.b64", "st.relaxed.sys.global.b64"),
 }
 
 
@@ -220,6 +261,7 @@ def plant_mistakes(folder):
                 check_spills(kernels_of(pathlib.Path(copy)))
                 check_scopes(pathlib.Path(copy))
                 check_bounds(pathlib.Path(copy))
+                check_hand_offs(pathlib.Path(copy))
             except SystemExit:
                 continue
         stop(f"{what} was planted into {file.name} and not refused")
@@ -261,6 +303,7 @@ def main():
     found = kernels_of(a.folder)
     rings, handed = check_spills(found), check_scopes(a.folder)
     check_bounds(a.folder)
+    check_hand_offs(a.folder)
     plant_mistakes(a.folder)
     version = f"nvcc {version}"
     table = table_of(found, version)

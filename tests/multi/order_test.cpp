@@ -92,16 +92,17 @@ TEST_CASE("every algorithm adds in its documented order, in every kind of memory
   g.set_algorithm(Algorithm::automatic);
 }
 
-TEST_CASE("small messages are added in rank order, large ones as direct or ring, by default",
+TEST_CASE("small messages are added in rank order, larger ones as direct or ring, by default",
           "[multi][comm]") {
   ProcessGroup& g = group();
   const bool on_host = g.device().is_cpu() || g.options().transport == Transport::tcp;  // staged
-  const Algorithm by_default = on_host ? Algorithm::direct : Algorithm::ring;
-  for (const std::size_t n : {10, 300'007}) {
+  for (const std::size_t n : {10, 8191, 300'007, 1'100'003}) {  // 32 KiB - 4, 1.1 MiB, 4.2 MiB
     Inputs x;
     for (int r = 0; r < g.size(); ++r) x.push_back(wide_values(r, n));
-    const std::vector<float> large = documented(by_default, x, n);
     for (const bool own : {false, true}) {
+      INFO(n << (own ? ", own memory" : ", user memory"));
+      const bool direct = on_host || (own && n == 300'007);
+      const auto large = documented(direct ? Algorithm::direct : Algorithm::ring, x, n);
       Guarded<float> data(g, own, n);
       data.fill([&](std::size_t i) { return x[static_cast<std::size_t>(g.rank())][i]; });
       g.all_reduce(data.buffer());

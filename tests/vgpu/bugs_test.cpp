@@ -118,9 +118,10 @@ TEST_CASE("bug 7: a handle is opened in its exporter") {
   caught_by_emulator("own_handle", {"cudaIpcOpenMemHandle", "exported by this process"});
 }
 
-TEST_CASE("bug 8: a flag before its data, and a flag that orders nothing", "[tsan]") {
+TEST_CASE("bug 8: a flag or a fence before the data, and a flag that orders nothing", "[tsan]") {
   caught_as_race("flag_first", {"hand_over"});
   caught_as_race("relaxed_flag", {"hand_over"});
+  caught_as_race("early_fence", {"hand_over"});
 }
 
 TEST_CASE("bug 9: a barrier in a divergent branch") {

@@ -56,8 +56,8 @@ extern constinit thread_local BlockView* current_block VGPU_TLS;
 void loaded(const void* address, std::uint64_t value, const Source& where);
 // A memory fence. Under ThreadSanitizer, which does not model fences, declares the order instead.
 void fence(bool acquire, bool release);
-// Called before an atomic store to p. After a release fence, the store publishes all earlier
-// writes.
+// Called before an atomic store to p. After a release fence, the store publishes all accesses
+// before the fence.
 void publish(void* p);
 enum class Combine : std::uint8_t { none, count, all, any };
 int barrier(Combine combine, bool predicate, const Source& where);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/reduce.hpp"
-#include "runtime/comm/device/station.hpp"
+#include "runtime/comm/device/layout.hpp"
 #include "runtime/comm/types/collective.hpp"
 
 struct CUstream_st;
@@ -90,8 +90,14 @@ struct RingCall {
   std::byte* output;
   std::uint64_t input_begin, output_begin;  // first elements, as indices into the work buffer
   std::byte *mine, *previous, *next;        // stations
-  std::uint32_t packet_flag;                // number of this call among packet calls
-  std::uint64_t packet_lines;               // lines reserved for one message
+  std::byte *slots, *next_slots;            // of this ring: of this rank, of the next
+  std::uint64_t message_bytes;              // at most, a multiple of 16 (message_bytes_for)
+  // The next rank's output, if all ranks can access it; or null. Only for all_reduce: there every
+  // rank is known to have begun before complete elements reach it.
+  std::byte* next_output;
+  std::uint32_t packet_flag;   // number of this call among calls by packets
+  std::uint64_t packets;       // from a station's start; the launch computes it
+  std::uint64_t packet_lines;  // lines reserved for one message
   KernelTimeout timeout;
   Range chunks[kMostRanks];
 };
@@ -104,8 +110,10 @@ struct DirectCall {
   Shape shape;
   int blocks;                 // to launch, at most shape.channels
   std::uint64_t meeting;      // direct: number of the first of its two meetings
+  std::uint64_t share;        // direct: elements of a block, at most; the launch computes it
   std::uint32_t packet_flag;  // one_shot: as in RingCall
-  Range chunk;                // direct: this rank's own chunk; one_shot: the whole buffer
+  std::uint64_t packets;      // one_shot: as in RingCall
+  Range chunk;                // direct: this rank's own; one_shot: the whole buffer
   KernelTimeout timeout;
   const std::byte* input[kMostRanks];  // direct: of all ranks; one_shot: only [rank] is used
   std::byte* output[kMostRanks];

@@ -71,6 +71,7 @@ struct Catalogue {
   SharedEvent events[kEvents];
   Location ping;                           // ping.hpp
   Location station;                        // the kernel engine
+  Location slots[2];                       // of its rings, once a call has used them
   Location staging_input, staging_output;  // the stream engine, once it has staged a call
   std::atomic<std::uint32_t> closed{0};    // 1: the owner has closed its peers' memory and events
 };

@@ -30,11 +30,17 @@ namespace {
 __device__ std::byte* place_of(const DirectCall& call, std::byte* station, int from,
                                std::uint64_t i) {
   const std::uint64_t line = static_cast<std::uint64_t>(from) * lines_of(kMostOneShotBytes) + i;
-  return station + packets_at(call.packet_flag, call.world) + line * kLineBytes;
+  return station + call.packets + line * kLineBytes;
+}
+
+// The rank k places after `rank`, for k <= world; without the division of a remainder.
+__device__ int after(int rank, int k, int world) {
+  return rank + k < world ? rank + k : rank + k - world;
 }
 
 template <class T>
-__global__ void one_shot(const __grid_constant__ DirectCall call) {
+__global__ void __launch_bounds__(kMostThreads, 1)
+    one_shot(const __grid_constant__ DirectCall call) {
   constexpr std::uint64_t kLanes = kLineData / sizeof(T);
   const Waiter waiter{call.timeout, reinterpret_cast<Station*>(call.station[call.rank]), call.rank};
   const Arithmetic& a = call.arithmetic;
@@ -45,10 +51,9 @@ __global__ void one_shot(const __grid_constant__ DirectCall call) {
     Line<T> own = load_line<T>(call.input[call.rank] + i * kLineData, n);
     kernels::cuda::visit_reduction(a.reduction, [&](auto reduction) {
       constexpr kernels::Reduction op = decltype(reduction)::value;
-      const Arithmetic unscaled{op, false, 1.0};
-      join<op>(own.data, own.data, false, a);
+      scale_pack(own.data, a);
       for (int k = 1; k < call.world; ++k) {
-        const int peer = (call.rank + k) % call.world;
+        const int peer = after(call.rank, k, call.world);
         put_line(place_of(call, call.station[peer], call.rank, i), own, call.packet_flag);
       }
       Line<T> sum, next;
@@ -61,7 +66,7 @@ __global__ void one_shot(const __grid_constant__ DirectCall call) {
         if (r == 0)
           sum = next;
         else
-          join<op>(sum.data, next.data, true, unscaled);
+          combine_pack<op>(sum.data, next.data);
       }
       store_line(call.output[call.rank] + i * kLineData, n, sum);
     });
@@ -95,38 +100,70 @@ __device__ bool meet(const DirectCall& call, std::uint64_t meeting, std::int64_t
   return __syncthreads_and(all_here) != 0;
 }
 
-// Sums elements [begin, end) of the work buffer, kLanes at a time. Addresses must be aligned to
-// kLanes elements.
-template <kernels::Reduction op, class T, int kLanes>
-__device__ void add_up(const DirectCall& call, std::uint64_t begin, std::uint64_t end) {
+// Sums kPacks packs, `step` bytes apart, at a byte of the work buffer. A load from a peer takes
+// microseconds. Therefore a thread issues the loads of up to kPeers ranks, for each of its packs,
+// before it uses the first.
+template <kernels::Reduction op, class T, int kLanes, int kPeers, int kPacks>
+__device__ void add_packs(const DirectCall& call, std::uint64_t at, std::uint64_t step) {
   using P = Pack<T, kLanes>;
-  const Arithmetic& a = call.arithmetic;
-  const Arithmetic unscaled{op, false, 1.0};
-  const std::uint64_t stride = std::uint64_t{blockDim.x} * kLanes;
-  for (std::uint64_t i = begin + threadIdx.x * std::uint64_t{kLanes}; i < end; i += stride) {
-    const std::uint64_t at = i * sizeof(T);
-    P sum{};
-    for (int k = 0; k < call.world; ++k) {
-      P x = kernels::cuda::load_pack_at<T, kLanes>(call.input[(call.rank + k) % call.world] + at);
-      join<op>(x, x, false, a);
-      if (k == 0)
-        sum = x;
-      else
-        join<op>(sum, x, true, unscaled);
+  const int world = call.world;
+  // A product with 1 changes no bit, and costs fewer registers than a branch.
+  const double scale = call.arithmetic.scaled ? call.arithmetic.scale : 1.0;
+  P sum[kPacks];
+  for (int base = 0; base < world; base += kPeers) {
+    P x[kPeers][kPacks];
+#pragma unroll
+    for (int k = 0; k < kPeers; ++k) {
+      if (base + k >= world) continue;
+      const std::byte* const input = call.input[after(call.rank, base + k, world)] + at;
+#pragma unroll
+      for (int u = 0; u < kPacks; ++u)
+        x[k][u] = kernels::cuda::load_pack_at<T, kLanes>(input + static_cast<unsigned>(u) * step);
     }
-    for (int k = 0; k < call.world; ++k)
-      kernels::cuda::store_pack_at<T, kLanes>(call.output[(call.rank + k) % call.world] + at, sum);
+#pragma unroll
+    for (int k = 0; k < kPeers; ++k) {
+      if (base + k >= world) continue;
+#pragma unroll
+      for (int u = 0; u < kPacks; ++u) {
+#pragma unroll
+        for (int i = 0; i < kLanes; ++i)
+          x[k][u].at[i] = kernels::cuda::scaled(x[k][u].at[i], scale);
+        if (k == 0 && base == 0)
+          sum[u] = x[k][u];
+        else
+          combine_pack<op>(sum[u], x[k][u]);
+      }
+    }
+  }
+  for (int k = 0; k < world; ++k) {
+    std::byte* const output = call.output[after(call.rank, k, world)] + at;
+#pragma unroll
+    for (int u = 0; u < kPacks; ++u)
+      kernels::cuda::store_pack_at<T, kLanes>(output + static_cast<unsigned>(u) * step, sum[u]);
   }
 }
 
+// Sums elements [begin, end) of the work buffer, kLanes at a time. Addresses must be aligned to
+// kLanes elements.
+template <kernels::Reduction op, class T, int kLanes, int kPeers, int kPacks>
+__device__ void add_up(const DirectCall& call, std::uint64_t begin, std::uint64_t end) {
+  const std::uint64_t step = std::uint64_t{blockDim.x} * (kLanes * sizeof(T)),
+                      last = end * sizeof(T);
+  std::uint64_t at = (begin + threadIdx.x * std::uint64_t{kLanes}) * sizeof(T);
+  if constexpr (kPacks > 1) {
+    for (; at + (kPacks - 1) * step < last; at += kPacks * step)
+      add_packs<op, T, kLanes, kPeers, kPacks>(call, at, step);
+  }
+  for (; at < last; at += step) add_packs<op, T, kLanes, kPeers, 1>(call, at, step);
+}
+
 template <class T>
-__global__ void direct(const __grid_constant__ DirectCall call) {
+__global__ void __launch_bounds__(kMostThreads, 1) direct(const __grid_constant__ DirectCall call) {
   if (!meet(call, call.meeting, 0)) return;
   constexpr std::uint64_t kLanes = 16 / sizeof(T);
   const Range& chunk = call.chunk;
-  const std::uint64_t share = round_up((chunk.count + gridDim.x - 1) / gridDim.x, kLanes);
-  const std::uint64_t begin = chunk.begin + min(chunk.count, share * blockIdx.x);
-  const std::uint64_t end = min(begin + share, chunk.begin + chunk.count);
+  const std::uint64_t begin = chunk.begin + min(chunk.count, call.share * blockIdx.x);
+  const std::uint64_t end = min(begin + call.share, chunk.begin + chunk.count);
   bool by_16 = chunk.begin % kLanes == 0;
   for (int r = 0; r < call.world; ++r)
     by_16 = by_16 && kernels::cuda::aligned_for(call.input[r], 16) &&
@@ -134,22 +171,39 @@ __global__ void direct(const __grid_constant__ DirectCall call) {
   kernels::cuda::visit_reduction(call.arithmetic.reduction, [&](auto reduction) {
     constexpr kernels::Reduction op = decltype(reduction)::value;
     const std::uint64_t middle = by_16 ? begin + (end - begin) / kLanes * kLanes : begin;
-    add_up<op, T, static_cast<int>(kLanes)>(call, begin, middle);
-    add_up<op, T, 1>(call, middle, end);
+    constexpr int kWide = static_cast<int>(kLanes);
+    constexpr int kMany = sizeof(T) == 1 ? 4 : 8;  // each byte of a pack needs its own register
+    if constexpr (op == kernels::Reduction::sum && sizeof(T) > 1) {
+      // Few ranks: several packs of each, to have as many loads in flight.
+      if (call.world <= 2)
+        add_up<op, T, kWide, 2, 4>(call, begin, middle);
+      else if (call.world <= 4)
+        add_up<op, T, kWide, 4, 2>(call, begin, middle);
+      else
+        add_up<op, T, kWide, kMany, 1>(call, begin, middle);
+    } else {
+      add_up<op, T, kWide, kMany, 1>(call, begin, middle);
+    }
+    add_up<op, T, 1, 1, 1>(call, middle, end);
   });
   meet(call, call.meeting + 1, 1);
 }
 
 }  // namespace
 
-void launch_one_shot(const DirectCall& call, CUstream_st* stream) {
+void launch_one_shot(const DirectCall& asked, CUstream_st* stream) {
+  DirectCall call = asked;
+  call.packets = packets_at(call.packet_flag, call.world);
   with_type(call.dtype, [&]<class T>(TypeTag<T>) {
     launch(one_shot<T>, grid_of(call), block_of(call), 0, stream, call);
   });
 }
 
-void launch_direct(const DirectCall& call, CUstream_st* stream) {
+void launch_direct(const DirectCall& asked, CUstream_st* stream) {
+  DirectCall call = asked;
   with_type(call.dtype, [&]<class T>(TypeTag<T>) {
+    const auto blocks = static_cast<std::uint64_t>(call.blocks);
+    call.share = round_up((call.chunk.count + blocks - 1) / blocks, 16 / sizeof(T));
     launch(direct<T>, grid_of(call), block_of(call), 0, stream, call);
   });
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cuda_runtime.h>
+#include <type_traits>
 
 #include "kernels/cuda/clock.cuh"
 #include "kernels/cuda/launch.hpp"
@@ -171,7 +172,7 @@ struct Flow {
   const std::byte* message;  // null: no message was received
   std::byte* keep;           // null: the result is not kept
   std::byte* onward;         // null: the result is not sent on
-  std::uint64_t count;       // elements
+  unsigned count;            // elements: of a message, so fewer than 2^32
 };
 
 // Arithmetic together with the value of the call's Factor.
@@ -202,91 +203,141 @@ __device__ T multiplied(T x, const Factored& a) {
     return kernels::cuda::scaled(x, a.scale);
 }
 
-// own = own (multiplied by the factor if a.scaled) op message, for each element of a pack. Without
-// a message (`comes` is false), own is only multiplied.
-template <kernels::Reduction op, class T, int kLanes, class Arithmetics>
-__device__ void join(Pack<T, kLanes>& own, const Pack<T, kLanes>& message, bool comes,
-                     const Arithmetics& a) {
+// own = own times the factor, for each element, if a.scaled. The test is outside of the loop, because
+// most calls do not scale.
+template <class T, int kLanes, class Arithmetics>
+__device__ void scale_pack(Pack<T, kLanes>& own, const Arithmetics& a) {
+  if (!a.scaled) return;
 #pragma unroll
-  for (int i = 0; i < kLanes; ++i) {
-    const T x = a.scaled ? multiplied(own.at[i], a) : own.at[i];
-    own.at[i] = comes ? kernels::cuda::combine<op>(x, message.at[i]) : x;
-  }
+  for (int i = 0; i < kLanes; ++i) own.at[i] = multiplied(own.at[i], a);
 }
 
-// Processes whole packs, kUnroll at a time to keep several loads in flight. kUnroll is 1 for bytes,
-// because the reduction needs a register for each byte.
+// own = own op message, for each element.
 template <kernels::Reduction op, class T, int kLanes>
-__device__ void flow_packs(const Flow& f, std::uint64_t packs, const Factored& a) {
-  using P = Pack<T, kLanes>;
-  constexpr int kUnroll = sizeof(T) == 1 ? 1 : 4;
-  const auto* const own = reinterpret_cast<const P*>(f.own);
-  const auto* const message = reinterpret_cast<const P*>(f.message);
-  auto* const keep = reinterpret_cast<P*>(f.keep);
-  auto* const onward = reinterpret_cast<P*>(f.onward);
-  for (std::uint64_t base = threadIdx.x; base < packs;
-       base += std::uint64_t{kUnroll} * blockDim.x) {
-    P x[kUnroll] = {}, y[kUnroll] = {};
+__device__ void combine_pack(Pack<T, kLanes>& own, const Pack<T, kLanes>& message) {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const std::uint64_t i = base + std::uint64_t{blockDim.x} * static_cast<unsigned>(u);
-      if (i >= packs) break;
-      if (own != nullptr) x[u] = own[i];
-      if (message != nullptr) y[u] = message[i];
-    }
+  for (int i = 0; i < kLanes; ++i) own.at[i] = kernels::cuda::combine<op>(own.at[i], message.at[i]);
+}
+
+// The arrays of a Flow as packs. An array that is not there has the address of another one.
+template <class P>
+struct Arrays {
+  const P *first, *second;  // to load
+  P *keep, *onward;         // to store
+  bool keeps, sends;
+
+  __device__ explicit Arrays(const Flow& f)
+      : first(reinterpret_cast<const P*>(f.own != nullptr ? f.own : f.message)),
+        second(reinterpret_cast<const P*>(f.message != nullptr ? f.message : f.own)),
+        keep(reinterpret_cast<P*>(f.keep != nullptr ? f.keep : f.onward)),
+        onward(reinterpret_cast<P*>(f.onward != nullptr ? f.onward : f.keep)),
+        keeps(f.keep != nullptr),
+        sends(f.onward != nullptr) {}
+};
+
+// Moves a thread's kPacks packs i, i + kWarp, ..., whose addresses differ by constants. All loads
+// come before the first use, to have them in flight together. `combine` is called with arrays of
+// packs.
+template <int kPacks, bool kAdds, class P, class Combine>
+__device__ void move_packs(const Arrays<P>& f, unsigned i, const Combine& combine) {
+  P x[kPacks], y[kAdds ? kPacks : 1];
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const std::uint64_t i = base + std::uint64_t{blockDim.x} * static_cast<unsigned>(u);
-      if (i >= packs) break;
-      if (own != nullptr)
-        join<op>(x[u], y[u], message != nullptr, a);
-      else
-        x[u] = y[u];
-      const P out = x[u];
-      if (keep != nullptr) keep[i] = out;
-      if (onward != nullptr) onward[i] = out;
-    }
+  for (int u = 0; u < kPacks; ++u) x[u] = (f.first + i)[u * kWarp];
+  if constexpr (kAdds) {
+#pragma unroll
+    for (int u = 0; u < kPacks; ++u) y[u] = (f.second + i)[u * kWarp];
+  }
+  combine(x, y);
+  if (f.keeps) {
+#pragma unroll
+    for (int u = 0; u < kPacks; ++u) (f.keep + i)[u * kWarp] = x[u];
+  }
+  if (f.sends) {
+#pragma unroll
+    for (int u = 0; u < kPacks; ++u) (f.onward + i)[u * kWarp] = x[u];
   }
 }
 
-template <kernels::Reduction op, class T>
-__device__ void flow_elements(const Flow& f, const Factored& a) {
-  for (std::uint64_t i = threadIdx.x; i < f.count; i += blockDim.x) {
-    const std::uint64_t at = i * sizeof(T);
-    Pack<T, 1> x{}, y{};
-    if (f.own != nullptr) x.at[0] = load_element<T>(f.own + at);
-    if (f.message != nullptr) y.at[0] = load_element<T>(f.message + at);
-    if (f.own != nullptr) join<op>(x, y, f.message != nullptr, a);
-    const T out = f.own != nullptr ? x.at[0] : y.at[0];
-    if (f.keep != nullptr) store_element(f.keep + at, out);
-    if (f.onward != nullptr) store_element(f.onward + at, out);
+// Processes whole packs by the block's first `threads` threads, in full turns of kUnroll packs per
+// thread, then one by one. Only the latter compare indices with the end. For sums of bytes kUnroll
+// is 1, because each byte needs its own register for the reduction.
+template <bool kAdds, class T, int kLanes, class Combine>
+__device__ void flow_packs(const Flow& f, unsigned packs, unsigned threads,
+                           const Combine& combine) {
+  constexpr int kUnroll = kAdds && sizeof(T) == 1 ? 1 : 4;
+  const Arrays<Pack<T, kLanes>> arrays(f);
+  unsigned done = 0;
+  if (threads % kWarp == 0) {
+    const unsigned turn = kUnroll * threads;
+    const unsigned mine = threadIdx.x / kWarp * (kUnroll * kWarp) + threadIdx.x % kWarp;
+    for (; packs - done >= turn; done += turn)
+      move_packs<kUnroll, kAdds>(arrays, done + mine, combine);
+  }
+  for (unsigned i = done + threadIdx.x; i < packs; i += threads)
+    move_packs<1, kAdds>(arrays, i, combine);
+}
+
+template <bool kAdds, class T, class Combine>
+__device__ void flow_elements(const Flow& f, unsigned threads, const Combine& combine) {
+  for (unsigned i = threadIdx.x; i < f.count; i += threads) {
+    const std::uint64_t at = std::uint64_t{i} * sizeof(T);
+    Pack<T, 1> x[1], y[1];
+    x[0].at[0] = load_element<T>((f.own != nullptr ? f.own : f.message) + at);
+    if constexpr (kAdds) y[0].at[0] = load_element<T>(f.message + at);
+    combine(x, y);
+    if (f.keep != nullptr) store_element(f.keep + at, x[0].at[0]);
+    if (f.onward != nullptr) store_element(f.onward + at, x[0].at[0]);
   }
 }
 
-// Must be called by all threads of the block. Two arrays may be identical, but must not overlap
-// partially.
-template <class T>
-__device__ void flow(const Flow& f, const Factored& a) {
+// `combine` computes the packs that are stored, from those that are loaded.
+template <bool kAdds, class T, class Combine>
+__device__ void flow_with(const Flow& f, unsigned threads, const Combine& combine) {
   constexpr int kLanes = static_cast<int>(16 / sizeof(T));
   const auto all_aligned = [&](std::size_t bytes) {
     using kernels::cuda::aligned_for;
     return aligned_for(f.own, bytes) && aligned_for(f.message, bytes) &&
            aligned_for(f.keep, bytes) && aligned_for(f.onward, bytes);
   };
-  const bool by_16 = all_aligned(16), by_element = all_aligned(sizeof(T));
+  if (!all_aligned(sizeof(T))) return flow_elements<kAdds, T>(f, threads, combine);
+  Flow rest = f;
+  if (all_aligned(16)) {
+    const unsigned packs = f.count / kLanes;
+    const std::uint64_t done = std::uint64_t{packs} * 16;
+    flow_packs<kAdds, T, kLanes>(f, packs, threads, combine);
+    rest = {f.own == nullptr ? nullptr : f.own + done,
+            f.message == nullptr ? nullptr : f.message + done,
+            f.keep == nullptr ? nullptr : f.keep + done,
+            f.onward == nullptr ? nullptr : f.onward + done, f.count % kLanes};
+  }
+  flow_packs<kAdds, T, 1>(rest, rest.count, threads, combine);
+}
+
+// Must be called by the block's first `threads` threads. Arrays may be the same memory, but must
+// not overlap partially.
+template <class T>
+__device__ void flow(const Flow& f, const Factored& a, unsigned threads) {
+  if (f.keep == nullptr && f.onward == nullptr) return;
+  if (f.own == nullptr || f.message == nullptr) {
+    const bool scales = a.scaled && f.own != nullptr;
+    flow_with<false, T>(f, threads, [&](auto& x, const auto& /*y*/) {
+      if (!scales) return;
+#pragma unroll
+      for (auto& pack : x) scale_pack(pack, a);
+    });
+    return;
+  }
   kernels::cuda::visit_reduction(a.reduction, [&](auto reduction) {
     constexpr kernels::Reduction op = decltype(reduction)::value;
-    if (!by_element) return flow_elements<op, T>(f, a);
-    Flow rest = f;
-    if (by_16) {
-      const std::uint64_t packs = f.count / kLanes, done = packs * 16;
-      flow_packs<op, T, kLanes>(f, packs, a);
-      rest = {f.own == nullptr ? nullptr : f.own + done,
-              f.message == nullptr ? nullptr : f.message + done,
-              f.keep == nullptr ? nullptr : f.keep + done,
-              f.onward == nullptr ? nullptr : f.onward + done, f.count % kLanes};
-    }
-    flow_packs<op, T, 1>(rest, rest.count, a);
+    flow_with<true, T>(f, threads, [&](auto& x, const auto& y) {
+      constexpr int kPacks = static_cast<int>(std::extent_v<std::remove_reference_t<decltype(x)>>);
+      if (a.scaled) {
+#pragma unroll
+        for (int u = 0; u < kPacks; ++u) scale_pack(x[u], a);
+      }
+#pragma unroll
+      for (int u = 0; u < kPacks; ++u) combine_pack<op>(x[u], y[u]);
+    });
   });
 }
 

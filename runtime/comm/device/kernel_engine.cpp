@@ -17,6 +17,7 @@ namespace {
 static_assert(kMostInPackets <= kMostPacketBytes && kSmallForMore <= kMostOneShotBytes);
 
 int direction_of(Algorithm schedule) { return schedule == Algorithm::gloo_ring ? -1 : +1; }
+int ring_of(Algorithm schedule) { return direction_of(schedule) > 0 ? 0 : 1; }
 
 std::vector<Chunk> chunks_of(Algorithm schedule, const Call& call, int world) {
   if (schedule == Algorithm::gloo_ring) return gloo_chunks(world, call.count, size_of(call.dtype));
@@ -30,10 +31,11 @@ KernelEngine::KernelEngine(Peers& peers, AgreementBarrier& agreement, DevicePeer
     : peers_(peers),
       agreement_(agreement),
       device_peers_(device_peers),
+      arena_(arena),
       shape_(tuning.shape.channels > 0 ? tuning.shape : shape),
       tuning_(tuning),
       packet_calls_(tuning.packet_calls) {
-  const Bytes size(station_bytes(peers.size(), shape_));
+  const Bytes size(station_bytes(peers.size()));
   station_ = arena.allocate(size);
   device_peers.mine().station = *arena.locate(station_->data(), size);
   {
@@ -50,8 +52,22 @@ KernelEngine::~KernelEngine() {
   (void)cudaFreeHost(report_);
 }
 
+// The memory is cleared on a stream of its own, because the current stream may still wait for the
+// caller's work. No rank stores a message before all have cleared theirs.
+void KernelEngine::prepare(const Choice& choice) {
+  const int ring = ring_of(choice.schedule);
+  if (choice.executor != Executor::slot_ring || slots_[at(ring)] != nullptr) return;
+  const Bytes size(ring_slots_bytes(shape_));
+  const StreamGuard own(Stream::create(Stream::current().device()));
+  slots_[at(ring)] = arena_.allocate(size);
+  device_peers_.mine().slots[ring] = *arena_.locate(slots_[at(ring)]->data(), size);
+  Stream::current().synchronize();
+  agreement_.answer();
+  agreement_.await_all();
+}
+
 void KernelEngine::run(const Choice& choice, const Transfer& transfer, const Buffers& buffers,
-                       std::uint64_t operation) {
+                       const Sharing& sharing, std::uint64_t operation) {
   const Call& call = transfer.call;
   CUstream_st* const stream = Stream::current().get();
   if (choice.executor == Executor::one_shot) {
@@ -65,6 +81,8 @@ void KernelEngine::run(const Choice& choice, const Transfer& transfer, const Buf
     DirectCall direct = direct_call(transfer, buffers, operation);
     const Chunk chunk = chunks_of(choice.schedule, call, peers_.size())[at(peers_.rank())];
     direct.chunk = {chunk.offset, chunk.count};
+    const std::size_t longest = call.bytes() / at(peers_.size()) + size_of(call.dtype);
+    direct.blocks = blocks_for(longest, 16);
     direct.meeting = meetings_ + 1;
     meetings_ += 2;
     return launch_direct(direct, stream);
@@ -80,6 +98,12 @@ void KernelEngine::run(const Choice& choice, const Transfer& transfer, const Buf
     return launch_packet_ring(ring, stream);
   }
   ring.blocks = blocks_for(longest * width, 64);
+  const std::size_t blocks = at(ring.blocks);
+  ring.message_bytes = message_bytes_for((longest + blocks - 1) / blocks * width, shape_);
+  ring.slots = slots(peers_.rank(), ring.ring);
+  ring.next_slots = slots(ring.next_rank, ring.ring);
+  if (call.collective == Collective::all_reduce && sharing.all)
+    ring.next_output = buffers.output[at(ring.next_rank)];
   launch_ring(ring, stream);
 }
 
@@ -95,7 +119,7 @@ RingCall KernelEngine::ring_call(const Choice& choice, const Transfer& transfer,
   ring.rank = me;
   ring.previous_rank = wrap(me - direction, world);
   ring.next_rank = wrap(me + direction, world);
-  ring.ring = direction > 0 ? 0 : 1;
+  ring.ring = ring_of(choice.schedule);
   ring.shape = shape_;
   ring.input = transfer.input.data();
   ring.output = transfer.output.data();
@@ -125,7 +149,6 @@ DirectCall KernelEngine::direct_call(const Transfer& transfer, const Buffers& bu
   direct.world = peers_.size();
   direct.rank = peers_.rank();
   direct.shape = shape_;
-  direct.blocks = shape_.channels;
   direct.timeout = timeout_of(operation);
   for (int r = 0; r < peers_.size(); ++r) {
     direct.input[r] = buffers.input[at(r)];
@@ -139,6 +162,9 @@ DirectCall KernelEngine::direct_call(const Transfer& transfer, const Buffers& bu
 
 std::byte* KernelEngine::station(int rank) {
   return device_peers_.address(rank, device_peers_.of(rank).station);
+}
+std::byte* KernelEngine::slots(int rank, int ring) {
+  return device_peers_.address(rank, device_peers_.of(rank).slots[ring]);
 }
 
 // The limit is longer than the monitor's deadline: the monitor reports more than a kernel can, so

@@ -15,6 +15,8 @@
 // whereabouts.hpp refuses the kernel engine for them.
 #pragma once
 
+#include <array>
+
 #include "runtime/comm/device/calls.hpp"
 #include "runtime/comm/device/device_memory.hpp"
 #include "runtime/comm/executor/executors.hpp"
@@ -35,10 +37,14 @@ class KernelEngine {
   // Makes the destructor leave the record allocated, because kernels may still write it.
   void abandon() { report_ = nullptr; }
 
+  // Collective; before run(), and before the thread holds a JointLaunch. Allocates the slots of the
+  // choice's ring at the first call through them (layout.hpp: how many bytes). Throws CudaError if
+  // the device is out of memory.
+  void prepare(const Choice& choice);
   // Must be called after the agreement barrier, with a choice whose executor is_kernel(). Launches
   // on the calling thread's current stream. `operation` is the call's number in the group.
   void run(const Choice& choice, const Transfer& transfer, const Buffers& buffers,
-           std::uint64_t operation);
+           const Sharing& sharing, std::uint64_t operation);
 
  private:
   [[nodiscard]] RingCall ring_call(const Choice& choice, const Transfer& transfer,
@@ -46,6 +52,7 @@ class KernelEngine {
   [[nodiscard]] DirectCall direct_call(const Transfer& transfer, const Buffers& buffers,
                                        std::uint64_t operation);
   [[nodiscard]] std::byte* station(int rank);
+  [[nodiscard]] std::byte* slots(int rank, int ring);
   [[nodiscard]] KernelTimeout timeout_of(std::uint64_t operation) const;
   [[nodiscard]] int blocks_for(std::size_t bytes, std::size_t bytes_per_thread) const;
   std::uint32_t next_packet_flag();
@@ -53,9 +60,11 @@ class KernelEngine {
   Peers& peers_;
   AgreementBarrier& agreement_;
   DevicePeers& device_peers_;
+  DeviceArena& arena_;
   Shape shape_;
   Tuning tuning_;
   std::shared_ptr<CommMemory> station_;
+  std::array<std::shared_ptr<CommMemory>, kRings> slots_;  // null until the first call through them
   KernelReport* report_ = nullptr;
   std::uint32_t packet_calls_;
   std::uint64_t meetings_ = 0;

@@ -2,7 +2,7 @@
 // writes data and a flag together:
 //
 //     word  [ 4 bytes of data | number of the call ]        8 bytes, stored and loaded atomically
-//     line  [ word ][ word ]                                8 bytes of data
+//     line  [ word ][ word ]                                8 bytes of data, one 16-byte access
 //
 // The receiver polls the word that contains the data. There is no fence, counter or barrier, and
 // threads proceed independently. Half of the bytes sent are flags, so the protocol is for small
@@ -44,29 +44,57 @@ __device__ void store_line(std::byte* p, std::uint64_t elements, const Line<T>& 
     if (i < elements) store_element(p + i * sizeof(T), line.data.at[i]);
 }
 
+// Stores and loads both words of a line by one instruction. In PTX this is one relaxed access to
+// each word, in no order: so each word needs its own flag. The emulator has two accesses.
+__device__ inline void store_words(std::byte* where, std::uint64_t first, std::uint64_t second) {
+#ifdef __CUDA_ARCH__
+  asm volatile(
+      "st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(where)),
+      "l"(first), "l"(second)
+      : "memory");
+#else
+  auto* const words = reinterpret_cast<std::uint64_t*>(where);
+  SystemAtomic<std::uint64_t>(words[0]).store(first, cuda::memory_order_relaxed);
+  SystemAtomic<std::uint64_t>(words[1]).store(second, cuda::memory_order_relaxed);
+#endif
+}
+// True if both words have the flag; until then, call it again with the same variables, which are 0
+// at first. No call has the number 0. The emulator's side looks at one word at a time, so that it
+// can see that a thread waits.
+__device__ inline bool load_words(std::byte* where, std::uint32_t flag, std::uint64_t& first,
+                                  std::uint64_t& second) {
+#ifdef __CUDA_ARCH__
+  asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
+               : "=l"(first), "=l"(second)
+               : "l"(__cvta_generic_to_global(where))
+               : "memory");
+#else
+  auto* const words = reinterpret_cast<std::uint64_t*>(where);
+  if (first >> 32 != flag)
+    first = SystemAtomic<std::uint64_t>(words[0]).load(cuda::memory_order_relaxed);
+  if (first >> 32 == flag)
+    second = SystemAtomic<std::uint64_t>(words[1]).load(cuda::memory_order_relaxed);
+#endif
+  return first >> 32 == flag && second >> 32 == flag;
+}
+
 template <class T>
 __device__ void put_line(std::byte* where, const Line<T>& line, std::uint32_t flag) {
-  auto* const words = reinterpret_cast<std::uint64_t*>(where);
-  for (int i = 0; i < 2; ++i)
-    SystemAtomic<std::uint64_t>(words[i]).store(std::uint64_t{flag} << 32 | line.word[i],
-                                                cuda::memory_order_relaxed);
+  const std::uint64_t high = std::uint64_t{flag} << 32;
+  store_words(where, high | line.word[0], high | line.word[1]);
 }
 // Returns false if the wait failed.
 template <class T>
 __device__ bool take_line(const Waiter& waiter, std::byte* where, std::uint32_t flag, int peer,
                           std::int64_t step, Line<T>& line) {
-  auto* const words = reinterpret_cast<std::uint64_t*>(where);
-  for (int i = 0; i < 2; ++i) {
-    const SystemAtomic<std::uint64_t> packet(words[i]);
-    std::uint64_t word = 0;
-    const bool here = wait_until(
-        waiter, Awaited::packet, peer, step, flag,
-        [&] { return (word = packet.load(cuda::memory_order_relaxed)) >> 32 == flag; },
-        [&] { return word >> 32; });
-    if (!here) return false;
-    line.word[i] = static_cast<std::uint32_t>(word);
-  }
-  return true;
+  std::uint64_t first = 0, second = 0;
+  const bool here = wait_until(
+      waiter, Awaited::packet, peer, step, flag,
+      [&] { return load_words(where, flag, first, second); },
+      [&] { return (first >> 32 == flag ? second : first) >> 32; });
+  line.word[0] = static_cast<std::uint32_t>(first);
+  line.word[1] = static_cast<std::uint32_t>(second);
+  return here;
 }
 
 template <class T>
@@ -95,7 +123,8 @@ class Packets {
       if ((step.verb & kAddsOwn) != 0) {
         line = load_line<T>(call_.input + (element - call_.input_begin) * sizeof(T), n);
         kernels::cuda::visit_reduction(call_.arithmetic.reduction, [&](auto reduction) {
-          join<decltype(reduction)::value>(line.data, message.data, receives, call_.arithmetic);
+          scale_pack(line.data, call_.arithmetic);
+          if (receives) combine_pack<decltype(reduction)::value>(line.data, message.data);
         });
       } else {
         line = message;
@@ -113,8 +142,7 @@ class Packets {
   // Returns the address of a line. Every message of a call has its own lines.
   [[nodiscard]] __device__ std::byte* line_of(std::byte* station, std::uint64_t message,
                                               std::uint64_t line) const {
-    return station + packets_at(call_.packet_flag, call_.world) +
-           (message * call_.packet_lines + line) * kLineBytes;
+    return station + call_.packets + (message * call_.packet_lines + line) * kLineBytes;
   }
 
   const RingCall& call_;

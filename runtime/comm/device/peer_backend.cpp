@@ -177,15 +177,16 @@ class PeerBackend : public DeviceBackend {
       const Sharing sharing = look_at_buffers(
           agreement, transfer.call, group_.peers.size(), buffers_,
           [&](int r, std::uint64_t location) { return device_peers_->address(r, location); });
+      const Choice choice = choose(transfer.call, group_.peers.size(),
+                                   kernel_engine_ ? Route::kernel : Route::stream, sharing);
+      if (kernel_engine_) kernel_engine_->prepare(choice);
       const JointLaunch together;
       if (launch_together) {  // no rank launches before all hold the gate: driver_gate.hpp
         agreement.answer();
         agreement.await_all();
       }
-      const Choice choice = choose(transfer.call, group_.peers.size(),
-                                   kernel_engine_ ? Route::kernel : Route::stream, sharing);
       if (is_kernel(choice.executor))
-        kernel_engine_->run(choice, transfer, buffers_, number);
+        kernel_engine_->run(choice, transfer, buffers_, sharing, number);
       else
         stream_engine_->run(choice, transfer, sharing, buffers_);
     }

@@ -31,7 +31,9 @@ namespace {
 
 struct Behind {
   int position, world;
-  __device__ int operator()(int j) const { return (position - j + world) % world; }
+  __device__ int operator()(int j) const {
+    return position >= j ? position - j : position - j + world;
+  }
 };
 
 __device__ RingStep all_reduce(int s, const Behind& behind) {
@@ -104,7 +106,8 @@ __device__ void run(const RingCall& call) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads, 1) ring(const __grid_constant__ RingCall call) {
+__global__ void __launch_bounds__(ring_threads(kMostThreads), 1)
+    ring(const __grid_constant__ RingCall call) {
   run<Slots<T>>(call);
 }
 template <class T>
@@ -117,7 +120,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
 
 void launch_ring(const RingCall& call, CUstream_st* stream) {
   const auto start = [&]<class T>(TypeTag<T>) {
-    launch(ring<T>, grid_of(call), block_of(call), 0, stream, call);
+    launch(ring<T>, grid_of(call), dim3(ring_threads(call.shape.threads)), 0, stream, call);
   };
   if (call.other_sign)
     with_other_sign(call.dtype, start);
@@ -125,7 +128,9 @@ void launch_ring(const RingCall& call, CUstream_st* stream) {
     with_type(call.dtype, start);
 }
 
-void launch_packet_ring(const RingCall& call, CUstream_st* stream) {
+void launch_packet_ring(const RingCall& asked, CUstream_st* stream) {
+  RingCall call = asked;
+  call.packets = packets_at(call.packet_flag, call.world);
   with_type(call.dtype, [&]<class T>(TypeTag<T>) {
     launch(packet_ring<T>, grid_of(call), block_of(call), 0, stream, call);
   });

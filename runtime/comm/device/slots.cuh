@@ -3,18 +3,30 @@
 //     previous rank                    this block                         next rank
 //                   ==slot==> recv ...  own input  ... send ==slot==>
 //
-// All threads of a block store a message together, so each end of a hand-off consists of a barrier
-// of the block and one atomic access by one thread:
+// All warps of the block but the last copy. The last warp has one thread, which hands over:
 //
-//   a sender    has read in `head` (acquire) that the slot's last message was taken, then barrier:
-//               its stores cannot precede the receiver's loads of that message;
-//               stores the message; barrier; `tail` (release): readers of the new tail see it all.
-//   a receiver  has read in `tail` (acquire) that the message is there, then barrier: every thread
-//               of the block sees all of it;
-//               loads the message; barrier; `head` (release): the slot is free only after the
-//               loads.
+//     copying warps    wait, copy message 0 | wait, copy message 1 | wait, copy message 2 |
+//                                           barrier                barrier                barrier
+//     last warp                             | fence, tail, head    | fence, tail, head    | ...
 //
-// This works because order at system scope is transitive through the barrier.
+// So a message's fence, which waits until all its stores have arrived, overlaps with the next copy.
+// Many threads access a message, so at each end of a hand-off one thread acts for the others:
+//
+//   a sender    in each warp, lane 0 has read in `head` (acquire) that the slot's last message was
+//               taken, then __syncwarp: the warp's stores cannot precede the receiver's loads of it;
+//               the warps store the message; barrier; fence; `tail`: its readers see all of it.
+//   a receiver  in each warp, lane 0 has read in `tail` (acquire) that the message is there, then
+//               __syncwarp: the warp sees all of it;
+//               the warps load the message; barrier; fence; `head`: it follows the loads.
+//
+// This works because order at system scope is transitive through the barriers. One fence releases
+// both counters; the stores after it are relaxed. `tail` is first, because a rank waits for it, but
+// for `head` only if all slots are full.
+//
+// The second half of an all_reduce only moves complete elements. If the ranks' outputs are shared,
+// a block stores them directly in the next rank's output: no rank copies them out of a slot. The
+// messages are counted as before. The next rank no longer needs the old elements there, because the
+// complete ones contain its own contribution, and so are ordered after its loads.
 #pragma once
 
 #include "runtime/comm/device/kernel.cuh"
@@ -28,6 +40,7 @@ class Slots {
       : call_(call),
         arithmetic_(factored<T>(call.arithmetic, call.factor)),
         waiter_{call.timeout, reinterpret_cast<Station*>(call.mine), call.rank},
+        copying_(copying_threads(blockDim.x)),
         mine_(channel_of(call.mine)),
         previous_(channel_of(call.previous)),
         next_(channel_of(call.next)),
@@ -47,23 +60,18 @@ class Slots {
     step_ = s;
     const bool receives = (step.verb & kReceives) != 0, sends = (step.verb & kSends) != 0;
     const Range part = part_of(step.chunk, pass);
-    for (std::uint64_t at = 0; at < part.count; at += per_slot()) {
+    for (std::uint64_t at = 0; at < part.count; at += per_message()) {
       bool granted = true;
-      if (threadIdx.x == 0) granted = (!receives || await_message()) && (!sends || await_room());
+      if (threadIdx.x < copying_) {
+        granted = await(receives, sends);
+        if (granted) {
+          const std::uint64_t count = min(per_message(), part.count - at);
+          flow<T>(flow_of(step.verb, part.begin + at, count), arithmetic_, copying_);
+        }
+      }
       alive_ = __syncthreads_and(granted) != 0;
       if (!alive_) return;
-      Flow f{};
-      if ((step.verb & kAddsOwn) != 0)
-        f.own = in_buffer(call_.input, call_.input_begin, part.begin + at);
-      if ((step.verb & kKeeps) != 0)
-        f.keep = in_buffer(call_.output, call_.output_begin, part.begin + at);
-      if (receives) f.message = slot_of(call_.mine, taken_);
-      if (sends) f.onward = slot_of(call_.next, sent_);
-      f.count = min(per_slot(), part.count - at);
-      flow<T>(f, arithmetic_);
-      __syncthreads();
-      if (receives) return_slot();
-      if (sends) post_message();
+      hand_over(receives, sends);
     }
   }
 
@@ -76,7 +84,37 @@ class Slots {
   }
 
  private:
+  [[nodiscard]] __device__ Flow flow_of(Verb verb, std::uint64_t element,
+                                        std::uint64_t count) const {
+    const bool complete = (verb & kKeeps) != 0, sends = (verb & kSends) != 0;
+    const bool receives = (verb & kReceives) != 0, adds = (verb & kAddsOwn) != 0;
+    const bool lands = call_.next_output != nullptr && receives && !adds;  // in this rank's output
+    std::byte* const output =
+        complete ? in_buffer(call_.output, call_.output_begin, element) : nullptr;
+    Flow f{};
+    f.count = static_cast<unsigned>(count);
+    if (adds) f.own = in_buffer(call_.input, call_.input_begin, element);
+    if (receives) f.message = lands ? output : slot_of(call_.slots, taken_);
+    if (!lands) f.keep = output;
+    if (sends)
+      f.onward = complete && call_.next_output != nullptr
+                     ? in_buffer(call_.next_output, call_.output_begin, element)
+                     : slot_of(call_.next_slots, sent_);
+    return f;
+  }
+
   // ---- the four ends of the two hand-offs; every thread counts taken_ and sent_ ----
+  // Called by all copying threads of a warp.
+  __device__ bool await(bool receives, bool sends) const {
+    bool granted = true;
+    if (threadIdx.x % kWarp == 0)
+      granted = (!receives || await_message()) && (!sends || await_room());
+    const unsigned lanes = min(copying_ - threadIdx.x / kWarp * kWarp, unsigned{kWarp});
+    const unsigned mask = ~0U >> (kWarp - lanes);
+    granted = __all_sync(mask, granted) != 0;
+    __syncwarp(mask);  // a vote orders no memory
+    return granted;
+  }
   __device__ bool await_message() const {
     const SystemAtomic<std::uint64_t> tail(mine_.tail.value);
     const auto order = order_of(End::tail_acquire);
@@ -93,23 +131,28 @@ class Slots {
         [&] { return sent_ < head.load(order) + kRingSlots; },
         [&] { return head.load(cuda::memory_order_relaxed); });
   }
-  __device__ void return_slot() {
-    const auto order = order_of(End::head_release);
-    ++taken_;
-    if (threadIdx.x == 0) SystemAtomic<std::uint64_t>(previous_.head.value).store(taken_, order);
+  __device__ void hand_over(bool receives, bool sends) {
+    sent_ += sends ? 1 : 0;
+    taken_ += receives ? 1 : 0;
+    if (threadIdx.x != blockDim.x - 1) return;
+    const auto post = [&](bool weak) {
+      if (sends && is_weak(End::tail_release) == weak) set(next_.tail, sent_);
+      if (receives && is_weak(End::head_release) == weak) set(previous_.head, taken_);
+    };
+    post(true);  // nothing, unless a test weakens an end
+    cuda::atomic_thread_fence(cuda::memory_order_acq_rel, cuda::thread_scope_system);
+    post(false);
   }
-  __device__ void post_message() {
-    const auto order = order_of(End::tail_release);
-    ++sent_;
-    if (threadIdx.x == 0) SystemAtomic<std::uint64_t>(next_.tail.value).store(sent_, order);
+  static __device__ void set(Counter& counter, std::uint64_t value) {
+    SystemAtomic<std::uint64_t>(counter.value).store(value, cuda::memory_order_relaxed);
   }
 
   // ---- addresses and ranges ----
   [[nodiscard]] __device__ Channel& channel_of(std::byte* station) const {
     return reinterpret_cast<Station*>(station)->channels[call_.ring][blockIdx.x];
   }
-  [[nodiscard]] __device__ std::byte* slot_of(std::byte* station, std::uint64_t message) const {
-    return station + slots_at(call_.ring, static_cast<int>(blockIdx.x), call_.world, call_.shape) +
+  [[nodiscard]] __device__ std::byte* slot_of(std::byte* slots, std::uint64_t message) const {
+    return slots + slots_of_channel_at(static_cast<int>(blockIdx.x), call_.shape) +
            message % kRingSlots * call_.shape.slot_bytes;
   }
   template <class Byte>
@@ -117,10 +160,10 @@ class Slots {
                                                   std::uint64_t element) {
     return buffer + (element - begin) * sizeof(T);
   }
-  [[nodiscard]] __device__ std::uint64_t per_slot() const {
-    return call_.shape.slot_bytes / sizeof(T);
+  [[nodiscard]] __device__ std::uint64_t per_message() const {
+    return call_.message_bytes / sizeof(T);
   }
-  [[nodiscard]] __device__ std::uint64_t piece() const { return kSlotsPerPiece * per_slot(); }
+  [[nodiscard]] __device__ std::uint64_t piece() const { return kSlotsPerPiece * per_message(); }
 
   // Returns this channel's share of a chunk. Shares begin at multiples of 16 bytes from the chunk's
   // start.
@@ -140,6 +183,7 @@ class Slots {
   const RingCall& call_;
   Factored arithmetic_;
   Waiter waiter_;
+  unsigned copying_;  // threads 0 to copying_ - 1
   Channel &mine_, &previous_, &next_;
   std::uint64_t sent_, taken_;
   int step_ = 0;

@@ -3,8 +3,6 @@
 // A kernel waits by polling its rank's own memory, and hands data off by storing into the peer's
 // memory: over NVLink a store does not block, but a load takes a round trip.
 //
-//     [ Station: counters ][ packets, two halves ][ slots of ring 0 ][ slots of ring 1 ]
-//
 //          previous rank                this rank                       next rank
 //       writes slots and tail --->  polls tail, reads slots
 //                                   writes slots and tail  --->  polls tail, reads slots
@@ -13,7 +11,8 @@
 //
 // This is the handshake of transport/channel.hpp: counters only grow and continue from one
 // collective to the next. Each counter is written by one rank only and has its own cache line. Each
-// block of the kernel has its own channel of the ring, so blocks do not interact.
+// block of the kernel has its own channel of the ring, so blocks do not interact. Packets and slots
+// are also in the rank's memory: layout.hpp.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +22,13 @@
 namespace ringsmith::comm::cuda_ipc {
 
 constexpr int kMostRanks = 64;
-constexpr int kMostChannels = 16;  // blocks per kernel
-constexpr int kMostThreads = 512;  // per block
+constexpr int kMostChannels = 16;  // blocks of a kernel
+constexpr int kWarp = 32;          // threads
+constexpr int kMostThreads = 480;  // per block, that copy: with the warp that hands over, 512
 constexpr int kRings = 2;          // 0: to rank + 1;  1: to rank - 1, as in gloo
-constexpr std::uint64_t kRingSlots = 8;
-// A block sends each piece of its chunk as two messages, so that the next rank can process the
-// first message while this rank fills the second.
-constexpr std::size_t kSlotsPerPiece = 2;
+// Two slots are enough for progress. With two more, the sender does not wait for a credit that is
+// on its way.
+constexpr std::uint64_t kRingSlots = 4;
 
 struct alignas(128) Counter {
   std::uint64_t value;
@@ -50,19 +49,10 @@ struct Station {
   Counter claimed;                             // 1: a block of this rank writes the report
 };
 
-// A line of the low-latency protocol (packets.cuh): two words, each with four bytes of data and
-// the number of the call.
-constexpr std::size_t kLineData = 8;    // bytes
-constexpr std::size_t kLineBytes = 16;  // bytes
-
-// Size limits, in bytes: the work buffer of a packet ring, and the message of a one-shot call.
-constexpr std::size_t kMostPacketBytes = std::size_t{32} << 10;
-constexpr std::size_t kMostOneShotBytes = std::size_t{16} << 10;
-
 // Launch configuration of the kernel engine; must be the same on all ranks.
 struct Shape {
   int channels = 1;            // blocks of a kernel, and channels of a ring
-  int threads = 64;            // per block
+  int threads = 64;            // per block, that copy
   std::size_t slot_bytes = 0;  // a multiple of 16
 
   bool operator==(const Shape&) const = default;
@@ -78,35 +68,12 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-constexpr std::size_t lines_of(std::size_t bytes) { return (bytes + kLineData - 1) / kLineData; }
-
-// Each half of the packet area holds one call's messages: either 2 (world - 1) chunks, each 1/world
-// of the data plus at most two elements (gloo rounds up), or one whole message from every rank.
-constexpr std::size_t packet_half_bytes(int world) {
-  const auto ranks = static_cast<std::size_t>(world);
-  const std::size_t ring = 2 * ranks * lines_of(kMostPacketBytes / ranks + 2 * kLineData);
-  const std::size_t one_shot = ranks * lines_of(kMostOneShotBytes);
-  return round_up((ring > one_shot ? ring : one_shot) * kLineBytes, 128);
-}
-
-constexpr std::size_t packets_at(std::uint32_t half, int world) {
-  return round_up(sizeof(Station), 128) + half % 2 * packet_half_bytes(world);
-}
-constexpr std::size_t slots_at(int ring, int channel, int world, const Shape& shape) {
-  const auto index = static_cast<std::size_t>(ring) * static_cast<std::size_t>(shape.channels) +
-                     static_cast<std::size_t>(channel);
-  return packets_at(0, world) + 2 * packet_half_bytes(world) +
-         index * kRingSlots * shape.slot_bytes;
-}
-constexpr std::size_t station_bytes(int world, const Shape& shape) {
-  return slots_at(kRings, 0, world, shape);
-}
-
 // The places where one processor's stores become visible to another's loads.
 //
 // Each pair is a release at one end and an acquire at the other, at system scope, because device
-// scope covers only one GPU and volatile orders nothing. A test weakens each end in turn to relaxed
-// and expects the race detector to report it (tests/comm/cuda/ordering_test.cpp).
+// scope covers only one GPU and volatile orders nothing. A test weakens each end in turn and
+// expects the detector to report the race (tests/comm/cuda/ordering_test.cpp). A weak end is
+// relaxed; the stores of tail and head, which share one fence, then come before it.
 enum class End {
   none,
   tail_release,     // "the slot is filled":  the sender's stores to the slot ...
@@ -129,10 +96,12 @@ constexpr cuda::memory_order strong_order(End end) {
 
 #ifdef RINGSMITH_WEAKEN  // defined only for the program of that test
 inline End weakened = End::none;
+inline bool is_weak(End end) { return end == weakened; }
 inline cuda::memory_order order_of(End end) {
-  return end == weakened ? cuda::memory_order_relaxed : strong_order(end);
+  return is_weak(end) ? cuda::memory_order_relaxed : strong_order(end);
 }
 #else
+constexpr bool is_weak(End) { return false; }
 constexpr cuda::memory_order order_of(End end) { return strong_order(end); }
 #endif
 

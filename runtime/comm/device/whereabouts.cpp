@@ -45,7 +45,7 @@ Shape shape_for(const cudaDeviceProp& properties) {
   constexpr int kLargeDevice = 16;  // multiprocessors
   if (properties.multiProcessorCount < kLargeDevice) return {2, 32, std::size_t{8} << 10};
   return {std::min(kMostChannels, properties.multiProcessorCount / 4), kMostThreads,
-          std::size_t{128} << 10};
+          std::size_t{512} << 10};
 }
 
 // Loads the kernels that wait for other ranks' kernels, and returns the number of blocks of any of

@@ -19,7 +19,7 @@ Schedule ScheduleCache::make(const Call& call, Algorithm schedule) const {
 }
 
 Prepared& ScheduleCache::find(const Call& call, Algorithm schedule) {
-  const Key key{call.pack(), call.count};
+  const Key key{call.pack(), call.count, schedule};
   if (last_ != nullptr && key == last_key_) return *last_;
   last_ = nullptr;  // make() may throw after clear()
   auto found = prepared_.find(key);

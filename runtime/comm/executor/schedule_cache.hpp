@@ -26,14 +26,15 @@ class ScheduleCache {
   ScheduleCache(int rank, int world, std::vector<int> node_of)
       : rank_(rank), world_(world), node_of_(std::move(node_of)) {}
 
-  // Prepares a collective call (not barrier, send or recv) unless it is cached. Equal calls must
-  // pass the same schedule. The result is valid until the next find().
+  // Prepares a collective call (not barrier, send or recv) unless it is cached. The schedule is a
+  // part of the key, because equal calls may differ in it: select.cpp also looks at their buffers.
+  // The result is valid until the next find().
   Prepared& find(const Call& call, Algorithm schedule);
   // Returns nullptr if the schedule has no mapping for this placement.
   const Mapping* mapping(Prepared& prepared, Placement placement) const;
 
  private:
-  using Key = std::pair<std::uint64_t, std::uint64_t>;  // Call::pack(), count
+  using Key = std::tuple<std::uint64_t, std::uint64_t, Algorithm>;  // Call::pack(), count
   [[nodiscard]] Schedule make(const Call& call, Algorithm schedule) const;
 
   int rank_, world_;

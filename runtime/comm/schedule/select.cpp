@@ -17,7 +17,7 @@ namespace {
 
 // ---- how a call runs ----
 
-enum class SizeLimit : std::uint8_t { none, small, packets };
+enum class SizeLimit : std::uint8_t { none, small, packets, two_hops };
 enum class RankLimit : std::uint8_t { none, up_to_two, more };
 enum class SharedMemory : std::uint8_t { irrelevant, no_input, all };
 
@@ -90,6 +90,13 @@ constexpr auto make_choices() {
        E::packet_ring, E::packet_ring, A::ring,
        "packets need no wait for a counter"},
       {{.route = R::kernel,
+        .collectives = set_of(C::all_reduce),
+        .asked = kAuto,
+        .size = S::two_hops,
+        .memory = M::all},
+       E::two_shot, E::two_shot, A::direct,
+       "two hand-offs for any number of ranks, and no copy into a slot"},
+      {{.route = R::kernel,
         .collectives = set_of(C::all_reduce, C::reduce_scatter, C::all_gather, C::broadcast),
         .asked = kRings},
        E::slot_ring, E::slot_ring, A::ring,
@@ -98,6 +105,13 @@ constexpr auto make_choices() {
       {{.route = R::stream, .collectives = set_of(C::all_reduce), .asked = kAuto, .size = S::small},
        E::stream, E::device_staging, A::one_shot,
        "one exchange"},
+      {{.route = R::stream,
+        .collectives = set_of(C::all_reduce),
+        .asked = kAuto,
+        .size = S::two_hops,
+        .memory = M::all},
+       E::stream, E::stream, A::direct,
+       "two rounds, and the bits of the kernel engine"},
       {{.route = R::stream, .collectives = set_of(C::all_reduce, C::reduce_scatter)},
        E::stream, E::device_staging, A::ring,
        "each device uses only the connection to its neighbour"},
@@ -111,13 +125,14 @@ constexpr auto kChoices = make_choices();
 
 constexpr std::size_t most_bytes(SizeLimit size, int world) {
   if (size == SizeLimit::packets) return kMostInPackets;
+  if (size == SizeLimit::two_hops) return kMostInTwoHops;
   return world <= 2 ? kSmallForTwo : kSmallForMore;
 }
 
 // The facts about a call that the rows test, computed once per call and not once per row.
 struct Facts {
-  unsigned collective, asked;  // sets of one
-  bool small, packets, more;   // the limits that hold
+  unsigned collective, asked;           // sets of one
+  bool small, packets, two_hops, more;  // the limits that hold
   Route route;
 };
 
@@ -126,8 +141,22 @@ Facts facts_of(const Call& call, int world, Route route) {
           set_of(call.algorithm),
           call.bytes() <= most_bytes(SizeLimit::small, world),
           call.work_count(world) * size_of(call.dtype) <= most_bytes(SizeLimit::packets, world),
+          call.bytes() > kMostInPackets && call.bytes() <= most_bytes(SizeLimit::two_hops, world),
           world > 2,
           route};
+}
+
+bool within(SizeLimit size, const Facts& facts) {
+  switch (size) {
+    case SizeLimit::small:
+      return facts.small;
+    case SizeLimit::packets:
+      return facts.packets;
+    case SizeLimit::two_hops:
+      return facts.two_hops;
+    default:
+      return true;
+  }
 }
 
 bool fits(const ChoiceRow::When& when, const Facts& facts) {
@@ -135,8 +164,7 @@ bool fits(const ChoiceRow::When& when, const Facts& facts) {
          (when.route == facts.route ||
           (when.route == Route::stream && facts.route == Route::kernel)) &&
          (when.ranks == RankLimit::none || (when.ranks == RankLimit::more) == facts.more) &&
-         (when.size == SizeLimit::none ||
-          (when.size == SizeLimit::small ? facts.small : facts.packets));
+         within(when.size, facts);
 }
 
 // Returns e.g. "all_reduce, reduce_scatter" or "automatic or ring".
@@ -159,6 +187,8 @@ std::string conditions_of(const ChoiceRow::When& when) {
   if (when.asked != kEvery) add(names_of(when.asked, Algorithm::own, " or "));
   if (when.size == SizeLimit::packets)
     add("all parts up to " + kib(1) + " KiB");
+  else if (when.size == SizeLimit::two_hops)
+    add("above " + std::to_string(kMostInPackets >> 10) + " up to " + kib(1) + " KiB");
   else if (when.size == SizeLimit::small && when.ranks == RankLimit::none)
     add("up to " + kib(2) + " KiB (" + kib(3) + " KiB from 3 ranks on)");
   else if (when.size == SizeLimit::small)
@@ -255,14 +285,16 @@ std::string_view name_of(Executor executor) {
 
 Choice choose(const Call& call, int world, Route route, const Sharing& sharing) {
   const Facts facts = facts_of(call, world, route);
+  bool by_memory = false;  // an earlier row would fit with other sharing
   for (const ChoiceRow& row : kChoices) {
     if (!fits(row.when, facts)) continue;
+    by_memory = by_memory || row.when.memory != SharedMemory::irrelevant;
     if (row.when.memory == SharedMemory::no_input && !sharing.none) continue;
     if (row.when.memory == SharedMemory::all && !sharing.all) continue;
     const bool named =
         call.algorithm != Algorithm::automatic && call.algorithm != Algorithm::plain_ring;
     return {sharing.all ? row.executor : row.elsewhere, named ? call.algorithm : row.schedule,
-            row.when.memory == SharedMemory::irrelevant && row.executor == row.elsewhere, row.why};
+            !by_memory && row.executor == row.elsewhere, row.why};
   }
   throw Error(std::string("no row of the table of choices fits ") + call.name());
 }

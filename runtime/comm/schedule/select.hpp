@@ -4,8 +4,10 @@
 //
 // choose() takes the first fitting row of the table in select.cpp, which `doctor --algorithms`
 // prints. All ranks make the same choice, because the agreement barrier has compared their calls
-// and announced their buffers. So the order of every sum depends on neither timing nor rank.
-// barrier, send and recv have neither a schedule nor a row.
+// and announced their buffers. So the order of every sum depends on neither timing nor rank. It may
+// depend on the buffers: on GPUs, an all_reduce of 32 KiB to 4 MiB sums as `direct` if they are all
+// in communication memory, and otherwise as `ring`, unless the call asks for one of them. barrier,
+// send and recv have neither a schedule nor a row.
 //
 // | collective     | algorithms (schedule_player draws the first) |
 // |----------------|----------------------------------------------|
@@ -66,6 +68,10 @@ enum class Executor : std::uint8_t {
 constexpr std::size_t kSmallForTwo = std::size_t{8} << 10, kSmallForMore = std::size_t{16} << 10;
 // The limit for packet_ring: bytes of all parts together.
 constexpr std::size_t kMostInPackets = std::size_t{32} << 10;
+// Longest all_reduce that GPUs run as `direct` in shared buffers without being asked to; the
+// shortest is longer than kMostInPackets. It has two hand-offs where the ring has 2 (world - 1).
+// Above, the bytes take longer than the hand-offs, and the ring loads each device's links evenly.
+constexpr std::size_t kMostInTwoHops = std::size_t{4} << 20;
 
 struct Choice {
   Executor executor;

@@ -256,6 +256,46 @@ TEST_CASE("ranks whose blocks a device cannot hold together are refused, before 
 }
 #endif
 
+TEST_CASE("threads as ranks: a ring's slots are allocated for its first message", "[vgpu]") {
+  if (device_count() < 2) {
+    WARN("not run: ranks share a device, so that their allocations cannot be told apart");
+    return;
+  }
+  constexpr std::size_t kSlotBytes = std::size_t{1} << 20;
+  const auto rendezvous = std::make_shared<ThreadRendezvous>(2);
+  std::vector<std::vector<std::size_t>> more(2);  // bytes of each rank after each call
+  std::vector<std::size_t> wrong(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      GroupOptions options;
+      options.device = Device::cuda(rank);
+      options.engine = CudaEngine::kernel;
+      DeviceProcessGroup group(std::make_shared<ThreadBootstrap>(rendezvous, rank), options,
+                               {.shape = {1, 32, kSlotBytes}});
+      const DeviceGuard guard(group.device());
+      const auto used = [] {
+        std::size_t free = 0, total = 0;
+        cuda_check(cudaMemGetInfo(&free, &total));
+        return total - free;
+      };
+      const auto i = static_cast<std::size_t>(rank);
+      std::size_t before = 0;
+      for (const auto algorithm : {Algorithm::automatic, Algorithm::automatic, Algorithm::direct,
+                                   Algorithm::ring, Algorithm::ring, Algorithm::gloo_ring}) {
+        const std::size_t count = more[i].empty() ? 100 : 20'011;  // packets, then more
+        wrong[i] += compare_with_host<float>(group, {ReduceOp::sum, algorithm, count});
+        if (before == 0) before = used();  // the first call has allocated a region for the data
+        more[i].push_back(used() - before);
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong[0] + wrong[1] == 0);
+  constexpr std::size_t kSlots = cuda_ipc::kRingSlots * kSlotBytes;
+  for (const auto& of_rank : more)
+    CHECK(of_rank == std::vector<std::size_t>{0, 0, 0, kSlots, kSlots, 2 * kSlots});
+}
+
 // With VGPU_DRIVER_WAITS=1 (entry comm_cuda_driver_waits), an allocation waits for running kernels,
 // and launches wait for the allocation. An allocation between two ranks' launches of one collective
 // would deadlock.
@@ -269,8 +309,11 @@ TEST_CASE(
       3, options,
       [](ProcessGroup& g) {
         std::size_t bad = 0;
-        const auto mine = random_values<float>(3000, g.rank());
         for (int round = 0; round < 40; ++round) {
+          // The fourth round allocates the slots of the ring.
+          const std::size_t count = round % 4 < 2 ? 3000 : 10'007;
+          g.set_algorithm(round % 4 == 3 ? Algorithm::ring : Algorithm::automatic);
+          const auto mine = random_values<float>(count, g.rank());
           const DeviceData<float> data(g, true, mine);
           const auto work = g.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::max);
           for (int i = 0; i < 3; ++i) {
@@ -282,7 +325,7 @@ TEST_CASE(
           Stream::current().synchronize();
           std::vector<float> want = mine;
           for (int r = 0; r < g.size(); ++r) {
-            const auto theirs = random_values<float>(3000, r);
+            const auto theirs = random_values<float>(count, r);
             for (std::size_t i = 0; i < want.size(); ++i) want[i] = std::max(want[i], theirs[i]);
           }
           bad += data.wrong(want);

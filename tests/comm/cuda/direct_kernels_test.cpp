@@ -80,7 +80,7 @@ std::size_t wrong_values(Stations& stations, const Case& c) {
 }  // namespace
 
 TEST_CASE("one-shot adds in rank order, two-shot from the owner of the chunk on", "[vgpu]") {
-  for (const int world : {2, 3, 5, 8}) {
+  for (const int world : {2, 3, 4, 5, 8, 9}) {  // 9: loads of 8 ranks, then of one (add_up)
     Stations stations(world, {2, 32, 1024});
     const auto n = static_cast<std::size_t>(world);
     for (const bool direct : {false, true})

@@ -64,30 +64,40 @@ struct Case {
   DType dtype = DType::f32;
   Arithmetic arithmetic;
   bool packets = false, in_place = false, odd = false;
+  bool shared = false;            // the kernels may store in each other's outputs
+  std::size_t message_bytes = 0;  // 0: a slot's
+  bool uneven = false;            // rank 1's buffers begin 4 bytes later than the other ranks'
 };
 
 // Runs one all_reduce. Returns the number of wrong bytes on all ranks, including guards.
 std::size_t wrong_bytes(Stations& stations, const Case& c) {
   const std::size_t width = size_of(c.dtype), bytes = c.count * width;
-  const std::size_t begin = kGuardBytes + (c.odd ? kOddBytes : 0);
+  const auto begin_of = [&](int r) {
+    return kGuardBytes + (c.odd ? kOddBytes : 0) + (c.uneven && r == 1 ? sizeof(float) : 0);
+  };
   const auto chunks = split_evenly(c.count, c.world);
   std::vector<std::vector<std::byte>> inputs;
   std::vector<DeviceBlock> in, out;
-  const std::vector<std::byte> guards(begin + bytes + kGuardBytes, kGuardByte);
+  const std::vector<std::byte> guards(begin_of(1) + bytes + kGuardBytes, kGuardByte);
   for (int r = 0; r < c.world; ++r) {
     inputs.push_back(random_values(c.dtype, c.count, r));
     in.emplace_back(Stations::device(r), guards.size());
     out.emplace_back(Stations::device(r), guards.size());
     for (const DeviceBlock* block : {&in.back(), &out.back()})
       copy_bytes(block->data(), guards.data(), guards.size(), Stations::device(r));
-    copy_bytes(in.back().data() + begin, inputs.back().data(), bytes, Stations::device(r));
+    copy_bytes(in.back().data() + begin_of(r), inputs.back().data(), bytes, Stations::device(r));
   }
   for (int r = 0; r < c.world; ++r) {
     const DeviceGuard guard(Stations::device(r));
     RingCall call = stations.ring(Collective::all_reduce, r, c.direction, chunks, c.dtype);
     call.arithmetic = c.arithmetic;
-    call.input = in[static_cast<std::size_t>(r)].data() + begin;
-    call.output = (c.in_place ? in : out)[static_cast<std::size_t>(r)].data() + begin;
+    const auto output_of = [&](int rank) {
+      return (c.in_place ? in : out)[static_cast<std::size_t>(rank)].data() + begin_of(rank);
+    };
+    call.input = in[static_cast<std::size_t>(r)].data() + begin_of(r);
+    call.output = output_of(r);
+    if (c.shared) call.next_output = output_of(call.next_rank);
+    if (c.message_bytes != 0) call.message_bytes = c.message_bytes;
     stations.require_all_waiting();
     (c.packets ? launch_packet_ring : launch_ring)(call, stations.stream(r).get());
   }
@@ -105,12 +115,12 @@ std::size_t wrong_bytes(Stations& stations, const Case& c) {
   for (int r = 0; r < c.world; ++r) {
     const auto i = static_cast<std::size_t>(r);
     std::vector<std::byte> got(guards.size()), want = guards;
-    std::copy(expected.begin(), expected.end(), want.begin() + static_cast<std::ptrdiff_t>(begin));
+    const auto begin = want.begin() + static_cast<std::ptrdiff_t>(begin_of(r));
+    std::copy(expected.begin(), expected.end(), begin);
     copy_bytes(got.data(), (c.in_place ? in : out)[i].data(), got.size(), Stations::device(r));
     for (std::size_t b = 0; b < got.size(); ++b) wrong += got[b] != want[b] ? 1 : 0;
     if (c.in_place) continue;
-    std::copy(inputs[i].begin(), inputs[i].end(),
-              want.begin() + static_cast<std::ptrdiff_t>(begin));
+    std::copy(inputs[i].begin(), inputs[i].end(), begin);
     copy_bytes(got.data(), in[i].data(), got.size(), Stations::device(r));
     for (std::size_t b = 0; b < got.size(); ++b) wrong += got[b] != want[b] ? 1 : 0;
   }
@@ -142,8 +152,32 @@ TEST_CASE("the ring kernel adds in the order of the ring, in slots and by packet
   }
 }
 
+// With 32 threads and more, a block has a thread that only hands over. A slot of 4 KiB has two full
+// turns of 32 threads, or one of 64 (flow_packs); 5000 elements and more also leave remainders.
+TEST_CASE("the ring kernel stores complete elements straight in shared outputs", "[vgpu]") {
+  for (const Shape& shape : {Shape{2, 32, 4096}, Shape{1, 64, 4096}, Shape{2, 4, 64}})
+    for (const int world : {2, 3, 5, 8}) {
+      Stations stations(world, shape);
+      for (const int direction : {+1, -1})
+        for (const bool shared : {false, true})
+          for (const std::size_t count : {1, 1031, shape.threads < 32 ? 3001 : 40'003}) {
+            INFO("world " << world << ", direction " << direction << ", " << count << ", "
+                          << shape.threads << " threads" << (shared ? ", shared" : ""));
+            CHECK(wrong_bytes(stations, {.world = world,
+                                         .direction = direction,
+                                         .count = count,
+                                         .arithmetic = {},
+                                         .in_place = direction > 0,
+                                         .odd = count == 1031 && direction > 0,
+                                         .shared = shared,
+                                         .message_bytes = count == 1031 ? std::size_t{48} : 0,
+                                         .uneven = count == 1031 && direction < 0}) == 0);
+          }
+    }
+}
+
 TEST_CASE("the ring kernel has every reduction of every type", "[vgpu]") {
-  Stations stations(3, kSmall);
+  Stations stations(3, {2, 32, 2048});  // a slot has a full turn of 32 threads (flow_packs)
   for (const DType dtype :
        {DType::f32, DType::f16, DType::bf16, DType::f64, DType::i32, DType::i64, DType::u8})
     for (const auto reduction : {kernels::Reduction::sum, kernels::Reduction::prod,
@@ -155,11 +189,12 @@ TEST_CASE("the ring kernel has every reduction of every type", "[vgpu]") {
                               << (average ? " average" : "")
                               << (packets ? " by packets" : " in slots"));
           CHECK(wrong_bytes(stations, {.world = 3,
-                                       .count = 1031,
+                                       .count = std::size_t{packets ? 1031U : 12'007U},
                                        .dtype = dtype,
                                        .arithmetic = {reduction, average, average ? 1.0 / 3 : 1.0},
                                        .packets = packets,
-                                       .odd = packets}) == 0);
+                                       .odd = packets,
+                                       .shared = average}) == 0);
         }
 }
 
@@ -218,7 +253,7 @@ TEST_CASE("a kernel ends when its host says stop", "[vgpu]") {
   const DeviceBlock data(Stations::device(0), 4000);
   RingCall call = stations.ring(Collective::broadcast, 0, +1, {{0, 0}, {0, 0}}, DType::f32);
   call.chunks[0] = {0, 1000};  // the root sends until all slots are full
-  call.shape.slot_bytes = 16;
+  call.shape.slot_bytes = call.message_bytes = 16;
   call.input = data.data();
   const DeviceGuard guard(Stations::device(0));
   launch_ring(call, stations.stream(0).get());

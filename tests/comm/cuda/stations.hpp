@@ -52,7 +52,9 @@ class Stations {
       for (int peer = 0; peer < world; ++peer)
         if (peer != r && cudaDeviceEnablePeerAccess(peer, 0) != cudaSuccess)
           (void)cudaGetLastError();  // an earlier test has enabled the access
-      memory_.emplace_back(device(r), comm::cuda_ipc::station_bytes(world, shape));
+      memory_.emplace_back(device(r), comm::cuda_ipc::station_bytes(world));
+      for (auto& slots : slots_)
+        slots.emplace_back(device(r), comm::cuda_ipc::ring_slots_bytes(shape));
       streams_.push_back(Stream::create(device(r)));
       comm::cuda_ipc::KernelReport* report = nullptr;
       cuda_check(cudaHostAlloc(&report, sizeof *report, cudaHostAllocMapped));
@@ -111,6 +113,9 @@ class Stations {
     call.mine = memory_[at(rank)].data();
     call.previous = memory_[at(call.previous_rank)].data();
     call.next = memory_[at(call.next_rank)].data();
+    call.slots = slots_[call.ring][at(rank)].data();
+    call.next_slots = slots_[call.ring][at(call.next_rank)].data();
+    call.message_bytes = shape_.slot_bytes;
     call.packet_flag = packet_flag;
     call.timeout = {reports_[at(rank)], limit, 0, nanoseconds};
     std::uint64_t longest = 0;
@@ -150,6 +155,7 @@ class Stations {
   int world_;
   Shape shape_;
   std::vector<DeviceBlock> memory_;
+  std::vector<DeviceBlock> slots_[comm::cuda_ipc::kRings];
   std::vector<Stream> streams_;
   std::vector<comm::cuda_ipc::KernelReport*> reports_;
 };

@@ -72,7 +72,13 @@ constinit thread_local BlockView* current_block = nullptr;
 
 void loaded(const void*, std::uint64_t, const Source&) {}
 void publish(void*) {}
-void fence(bool, bool) {}
+// Not std::atomic_thread_fence(): g++ refuses to instrument it, because ThreadSanitizer does not
+// model fences. The explorer does.
+void fence(bool acquire, bool release) {
+  using explorer::Order;
+  if (!explorer::exploring()) return;
+  explorer::fence(acquire && release ? Order::acq_rel : acquire ? Order::acquire : Order::release);
+}
 void trap(const Source&) { std::abort(); }
 
 // Orders memory among a block's threads: each sees what the others did before.
@@ -90,6 +96,15 @@ int barrier(Combine combine, bool predicate, const Source&) {
       wait_until([&] { return block.arrived[t][n].load(std::memory_order_acquire) != 0; });
   return 1;
 }
+
+// A block is at most one warp. Its threads meet in the sync_warp() that follows a vote. So two
+// threads have no more hand-offs than on a device, where a vote orders no memory.
+unsigned vote(Vote, unsigned, bool predicate, const Source&) {
+  explorer::require(predicate || explorer::Devices::current->threads == 1,
+                    "a wait has not ended well");
+  return predicate ? 1 : 0;
+}
+void sync_warp(unsigned, const Source& where) { barrier(Combine::none, false, where); }
 
 cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t, cudaStream_t) {
   current_block->grid_dim = grid;

@@ -27,6 +27,7 @@ class Devices {
  private:
   struct World;
   friend int vgpu::barrier(vgpu::Combine, bool, const vgpu::Source&);
+  friend unsigned vgpu::vote(vgpu::Vote, unsigned, bool, const vgpu::Source&);
   static World* current;  // of the most recent program
   std::unique_ptr<World> world_;
 };

@@ -175,15 +175,21 @@ int own_handle(bool right) {
 }
 
 // 8. A step of a ring: block 0 sends, block 1 receives. The flag is set before the data, or orders
-// nothing.
-enum class Publish : int { right, flag_first, relaxed };
+// nothing, or its fence comes before the data.
+enum class Publish : int { right, flag_first, relaxed, fenced, early_fence };
 
 __global__ void hand_over(int* slot, unsigned* tail, int* out, Publish publish) {
   cuda::atomic_ref<unsigned, cuda::thread_scope_system> flag(*tail);
   if (blockIdx.x == 0) {
     if (publish == Publish::flag_first) flag.store(1, cuda::memory_order_release);
-    *slot = 42;  // the bug: flag_first
-    if (publish == Publish::relaxed) flag.store(1, cuda::memory_order_relaxed);
+    if (publish == Publish::early_fence) {
+      __threadfence_system();
+      *slot = 42;  // the bug: early_fence
+    } else {
+      *slot = 42;  // the bug: flag_first
+    }
+    if (publish == Publish::fenced) __threadfence_system();
+    if (publish >= Publish::relaxed) flag.store(1, cuda::memory_order_relaxed);
     if (publish == Publish::right) flag.store(1, cuda::memory_order_release);
   } else {
     while (flag.load(cuda::memory_order_acquire) != 1) __nanosleep(20);
@@ -201,6 +207,7 @@ int publish(Publish how) {
 }
 int flag_first(bool right) { return publish(right ? Publish::right : Publish::flag_first); }
 int relaxed_flag(bool right) { return publish(right ? Publish::right : Publish::relaxed); }
+int early_fence(bool right) { return publish(right ? Publish::fenced : Publish::early_fence); }
 
 // 9. Half of the block waits at a barrier that the other half never reaches.
 __global__ void half_waits(bool right) {
@@ -270,6 +277,7 @@ const std::map<std::string, std::function<int(bool)>> kBugs = {
     {"own_handle", own_handle},
     {"flag_first", flag_first},
     {"relaxed_flag", relaxed_flag},
+    {"early_fence", early_fence},
     {"divergent_barrier", divergent_barrier},
     {"different_barriers", different_barriers},
     {"endless", endless},

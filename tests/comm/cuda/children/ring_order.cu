@@ -3,6 +3,8 @@
 // relaxed. ordering_test.cpp lists the expected reports.
 //
 // `ring_order report WORLD [END]`: rank 0 runs alone, and its host reads its kernel's report.
+// KERNEL_wide has blocks of a whole warp that copies and a thread that only hands over;
+// ring_shared stores complete elements straight in the next rank's buffer.
 #include <cstdio>
 #include <map>
 #include <string>
@@ -30,12 +32,15 @@ const std::map<std::string, End> kEnds = {
 };
 
 // Small slots, so that every slot is used many times.
-constexpr Shape kShape{2, 4, 64};
+constexpr Shape kShape{2, 4, 64}, kWide{1, 32, 256};
 constexpr std::size_t kCount = 1500;
 
 class Job {
  public:
-  Job(std::string kernel, int world) : kernel_(std::move(kernel)), stations_(world, kShape) {
+  Job(const std::string& name, int world)
+      : kernel_(name.substr(0, name.find('_', name.starts_with("one_") ? 4 : 0))),
+        shared_(name.ends_with("_shared")),
+        stations_(world, name.ends_with("_wide") ? kWide : kShape) {
     for (int r = 0; r < world; ++r) data_.emplace_back(Stations::device(r), kCount * sizeof(float));
   }
 
@@ -90,6 +95,7 @@ class Job {
       call.chunks[0] = {0, kCount};
     }
     call.input = call.output = mine;
+    if (shared_) call.next_output = data_[static_cast<std::size_t>(call.next_rank)].data();
     call.packet_flag = call_number + 1;
     (kernel_ == "packets" ? launch_packet_ring : launch_ring)(call, stream);
   }
@@ -103,6 +109,7 @@ class Job {
   }
 
   std::string kernel_;
+  bool shared_;
   Stations stations_;
   std::vector<DeviceBlock> data_;
 };
@@ -112,7 +119,8 @@ class Job {
 int main(int argc, char** argv) {
   return run_main("ring_order", [&] {
     require(argc >= 3,
-            "usage: ring_order ring|packets|broadcast|direct|one_shot|report WORLD [END]");
+            "usage: ring_order ring|ring_wide|ring_shared|packets|broadcast|broadcast_wide|direct|"
+            "one_shot|report WORLD [END]");
     weakened = kEnds.at(argc > 3 ? argv[3] : "none");
     const int world = std::stoi(argv[2]);
     Job job(argv[1], world);
