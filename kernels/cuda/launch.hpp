@@ -1,4 +1,4 @@
-// The additions to the CUDA runtime API with which a .cu file compiles both by nvcc and for vgpu.
+// Additions to the CUDA runtime API that let the same .cu file compile with nvcc and for vgpu.
 //
 //   __global__ void scale(float* x, float a, int n) { ... }
 //   launch(scale, blocks, threads, 0, stream, x, 2, n);  // nvcc: scale<<<...>>>(x, 2, n)

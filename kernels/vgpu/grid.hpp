@@ -65,7 +65,7 @@ class Grid : public std::enable_shared_from_this<Grid> {
 
   // Runs all blocks and returns when the last has ended.
   void run();
-  // Returns, for reports, e.g. "kernel scale in stream 2 of device 0".
+  // Returns a description for error messages: "kernel scale in stream 2 of device 0".
   [[nodiscard]] std::string describe() const;
 
   // For BlockRunner:

@@ -363,8 +363,8 @@ lab05::Machine measured(Link& link) {
 }  // namespace
 
 // Trains over a slow link, with a backward in which each parameter's gradient takes `seconds`
-// longer. Measures the time from the last gradient, and from the first, until all averages are
-// complete, and reports the student's prediction.
+// longer. Measures the exposed time, from the last gradient until all averages are complete, and
+// the same from the first gradient without the sleep. Reports the student's prediction, too.
 KIT_SCENARIO(overlap) {
   const double seconds = in.number("seconds");
   kit::Vault vault(std::size_t{1} << 18);

@@ -95,7 +95,7 @@ class Training {
   [[nodiscard]] int world() const { return world_; }
   [[nodiscard]] const TrainingOptions& options() const { return options_; }
 
-  // For drivers: the samples and noises that this object has used, step by step (id -1: no sample).
+  // For drivers. ids: the sample of each step, -1 for none. noises: the values drawn, one a sample.
   std::vector<std::int64_t> ids, noises;
 
  private:

@@ -39,7 +39,7 @@ struct Disagreement {
 
 class Group {
  public:
-  // The collectives called so far, in order, in one log for all ranks of a run.
+  // An entry of the log, which all ranks of a run share: a collective, in the order of the calls.
   struct Call {
     std::string kind, text;
     std::size_t elements = 0;  // in total

@@ -55,8 +55,8 @@ struct CostModel {
                                 int senders = 1) const;
 };
 
-// How often each constant enters the time of a schedule on uniform links: the simulated time with
-// that constant set to 1, the other constants to 0, and elements of one byte.
+// The coefficient of each constant in the time of a schedule on uniform links: the simulated time
+// with that constant set to 1, the other constants to 0, and elements of one byte.
 struct CostShape {
   double steps = 0;    // times alpha
   double moved = 0;    // bytes, times beta

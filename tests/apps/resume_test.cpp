@@ -1,7 +1,7 @@
 // A resumed run has the bits of a run that never stopped, no matter how it was stopped.
 //
-// `make test-all` kills a few runs, `make test-resume` as many as RINGSMITH_TEST_KILLS says. With
-// the same RINGSMITH_TEST_SEED, runs are killed at the same fractions of their duration.
+// `make test-resume` kills 200 runs, other commands RINGSMITH_TEST_KILLS (6 by default). With the
+// same RINGSMITH_TEST_SEED, runs are killed at the same fractions of their duration.
 #include <cstdio>
 #include <fmt/format.h>
 #include <random>

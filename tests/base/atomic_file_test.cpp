@@ -1,5 +1,5 @@
 // A file is written atomically: the old file is replaced as a whole or left unchanged. Links are
-// followed and remain. Anything else at the path, e.g. a folder or a FIFO, is refused.
+// followed, except another user's in a shared folder. Folders, FIFOs and devices are refused.
 #include "runtime/base/atomic_file.hpp"
 
 #include <filesystem>

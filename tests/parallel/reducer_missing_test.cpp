@@ -69,7 +69,7 @@ TEST_CASE("find_unused: unused by all stays untouched, unused here gets the othe
     CHECK(f.grad(0) == 6.0F);
     CHECK(f.grad(1) == 1.0F);
     CHECK_FALSE(f.params[2].grad().defined());
-    // The graph shows that p1 and p2 are unused, so their buckets do not wait.
+    // The graph shows that p1 and p2 are unused: their buckets start at the first gradient.
     CHECK(f.group->log == Log{"grad 0", "all_reduce(6 f32)", "all_reduce(5 f32)", "wait", "wait",
                               "all_reduce(4 f32)", "wait", "all_gather"});
   }

@@ -1,4 +1,4 @@
-// Tests shuffles, votes and atomics.
+// Tests shuffles, votes, atomics and barriers that count.
 #include <cmath>
 #include <cuda/atomic>
 #include <numeric>

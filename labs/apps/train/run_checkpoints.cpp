@@ -311,8 +311,8 @@ std::optional<Snapshot> RunCheckpoints::newest() {
   return found;
 }
 
-// Throws if a rank sees checkpoints that rank 0, which reads for all ranks, does not see. The
-// folder need not be shared, so the wanted checkpoint may be on that rank's host.
+// Throws unless every rank sees either no checkpoint or exactly those of rank 0, which reads for
+// all ranks. The folder need not be shared, so another one may have the checkpoint that is wanted.
 void RunCheckpoints::check_same_files() {
   const std::string folder =
       is_auto() ? (fs::path(options_.run_dir) / kCheckpoints).string() : options_.resume;

@@ -118,7 +118,7 @@ std::set<pid_t> children_of(pid_t parent) {
 [[noreturn]] void become(pid_t launcher, const char* path, char* const* argv, char* const* envp,
                          const Guardian& guardian, int keep, int out, int err, int report) {
   setpgid(0, 0);
-  // The program may have children before the launcher runs again.
+  // The child registers itself: the program may have children before the launcher could do it.
   guardian.watch_me();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // the launcher died before the line above

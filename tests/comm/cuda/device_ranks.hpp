@@ -1,4 +1,4 @@
-// Ranks as threads, each with its own device and buffers on it.
+// Ranks as threads, each with buffers on a device. Ranks share devices if there are too few.
 #pragma once
 
 #include <algorithm>

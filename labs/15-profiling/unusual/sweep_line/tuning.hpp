@@ -1,4 +1,4 @@
-// Unusual and correct: builds the list of buckets first; computes the roof from intensities.
+// Unusual and correct: sweeps the buckets backwards; computes the roof from two times.
 #pragma once
 
 #include <algorithm>

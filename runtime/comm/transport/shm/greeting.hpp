@@ -1,10 +1,10 @@
 // The messages that ranks of a host exchange on their sockets: "I am rank 2, here is your word",
-// then "here is my memory"; or "I leave, because of rank 1".
+// then "here is my memory"; or "I am leaving, because of rank 1".
 //
-// Any process of the machine can connect to an abstract Unix socket. Therefore ranks ask the kernel
+// Any process on the machine can connect to an abstract Unix socket. Therefore ranks ask the kernel
 // which user is at the other end, and each message carries its receiver's random word
-// (types/bootstrap.hpp). A rank sends its memory only to a process that has sent the word, and
-// accepts memory only with its own word:
+// (types/bootstrap.hpp). A rank sends its memory only to a process that has sent this rank's word,
+// and accepts memory only in a message with its own word:
 //
 //     rank 2                                     rank 0, the listener
 //     "rank 2", word of 0 --------------------->  is the word mine?

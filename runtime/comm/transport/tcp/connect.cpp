@@ -110,7 +110,7 @@ struct Guest {
 //                      rank 3: is late, but learns it from 0 or 2, which linger
 class TcpReception {
  public:
-  // links: the caller connects the lower ranks, let_in() adds the higher ones.
+  // links: the caller connects to the lower ranks, and let_in() adds the higher ranks.
   TcpReception(Bootstrap& bootstrap, const Descriptor& listener, const Word& word, int sockets,
                std::vector<PeerSockets>& links, std::vector<bool> remote)
       : bootstrap_(bootstrap),
