@@ -5,8 +5,8 @@
 //             next tiles
 //   dq        one block per tile of queries, looping over the keys: P and dS from the rows' terms,
 //             dQ += dS K
-//   dk, dv    one block per tile of keys (dim 128: for each of the two), looping over the queries, with the corresponding
-//             transposed products, S^T = K Q^T, dV += P^T dO, dK += dS^T Q
+//   dk, dv    one block per tile of keys (dim 128: for each of the two), looping over the queries,
+//             with the corresponding transposed products, S^T = K Q^T, dV += P^T dO, dK += dS^T Q
 //
 // P is computed three times and dS twice. A single backward kernel would compute each only once,
 // but would need atomics for dQ, which add in an unpredictable order. This version gives the same
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kTensorThreads, kForwardBlocks) forward(Proble
                             p.copies<dim, kKeys>(p.k, job, 0), p.copies<dim, kKeys>(p.v, job, 0)};
 
   HalfSums<dim> out = {};
-  // Per row: the largest score times scale2, and the sum of this lane's exp2(score scale2 - largest)
+  // Per row: the largest score times scale2, and this lane's sum of exp2(score scale2 - largest).
   float largest[2] = {-INFINITY, -INFINITY}, total[2] = {};
   const auto use_tile = [&](int step, auto whole) {
     HalfSums<kKeys> scores = {};

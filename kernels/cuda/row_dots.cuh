@@ -1,8 +1,8 @@
 // The dot product of each row of two (batch, head, token, dim) tensors, which the backward pass of
 // attention needs of dOut and Out.
 //
-//   lane      0    1    2  ...  7    0    1 ...      8 lanes have a row, a warp 4 rows. A lane loads
-//   elements  0-   8-   16-     56-  64-  72- ...    packs of 16 bytes: 8 lanes a line of the cache
+//   lane      0    1    2  ...  7    0    1 ...      8 lanes have a row, a warp 4 rows. A lane
+//   elements  0-   8-   16-     56-  64-  72- ...    loads packs of 16 bytes, 8 lanes a cache line
 //
 // The order of the sum depends only on dim: results change neither from run to run nor with the
 // alignment of the operands.

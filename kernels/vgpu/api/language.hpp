@@ -58,9 +58,9 @@ VGPU_VECTORS(double, double, 16, 16)
 
 // ---- device functions ----
 //
-// The functions that <cmath>, whose functions libm.hpp replaces, lacks: fast approximations (here as
-// accurate as <cmath>, unless VGPU_LIBM_ULPS is set), bit casts, bit counts, and loads and stores
-// with a cache hint (ignored here).
+// The functions that <cmath> lacks: fast approximations (as accurate here as <cmath>, whose
+// functions libm.hpp replaces, unless VGPU_LIBM_ULPS is set), bit casts, bit counts, and loads and
+// stores with a cache hint (ignored here).
 
 extern "C" {
 float vgpu_expf(float x);

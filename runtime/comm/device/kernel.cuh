@@ -203,8 +203,8 @@ __device__ T multiplied(T x, const Factored& a) {
     return kernels::cuda::scaled(x, a.scale);
 }
 
-// own = own times the factor, for each element, if a.scaled. The test is outside of the loop, because
-// most calls do not scale.
+// own = own times the factor, for each element, if a.scaled. The test is outside of the loop,
+// because most calls do not scale.
 template <class T, int kLanes, class Arithmetics>
 __device__ void scale_pack(Pack<T, kLanes>& own, const Arithmetics& a) {
   if (!a.scaled) return;

@@ -1,6 +1,6 @@
-// The parts of a rank's memory that its peers' kernels store in, and their sizes.
+// The parts of a rank's memory into which its peers' kernels store, and their sizes.
 //
-//     [ Station: counters ][ packets, two halves ]      [ slots of ring 0 ]      [ slots of ring 1 ]
+//     [ Station: counters ][ packets, two halves ]    [ slots of ring 0 ]    [ slots of ring 1 ]
 //
 // A rank allocates the slots of a ring at the first call through them (KernelEngine::prepare).
 //

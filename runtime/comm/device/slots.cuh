@@ -13,8 +13,8 @@
 // Many threads access a message, so at each end of a hand-off one thread acts for the others:
 //
 //   a sender    in each warp, lane 0 has read in `head` (acquire) that the slot's last message was
-//               taken, then __syncwarp: the warp's stores cannot precede the receiver's loads of it;
-//               the warps store the message; barrier; fence; `tail`: its readers see all of it.
+//               taken, then __syncwarp: the warp's stores cannot precede the receiver's loads of
+//               it; the warps store the message; barrier; fence; `tail`: its readers see all of it.
 //   a receiver  in each warp, lane 0 has read in `tail` (acquire) that the message is there, then
 //               __syncwarp: the warp sees all of it;
 //               the warps load the message; barrier; fence; `head`: it follows the loads.
