@@ -125,7 +125,7 @@ def check_bounds(folder):
 
 
 def bodies_of(ptx):
-    """Returns (kernel's name without its file's and its arguments' parts, demangled name, code) for each kernel."""
+    """Yields (plain name, demangled name, PTX) of each kernel."""
     names = re.findall(r"\.entry (\w+)", ptx.read_text())
     said = demangled(names)
     for body in re.split(r"(?=\.entry )", ptx.read_text())[1:]:

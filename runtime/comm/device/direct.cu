@@ -174,11 +174,12 @@ __global__ void __launch_bounds__(kMostThreads, 1) direct(const __grid_constant_
     constexpr int kWide = static_cast<int>(kLanes);
     constexpr int kMany = sizeof(T) == 1 ? 4 : 8;  // each byte of a pack needs its own register
     if constexpr (op == kernels::Reduction::sum && sizeof(T) > 1) {
-      // Few ranks: several packs of each, to have as many loads in flight.
+      // Few ranks: several packs of each, to have as many loads in flight, as the registers allow.
+      constexpr int kMore = sizeof(T) == 2 ? 1 : 2;
       if (call.world <= 2)
-        add_up<op, T, kWide, 2, 4>(call, begin, middle);
+        add_up<op, T, kWide, 2, 2 * kMore>(call, begin, middle);
       else if (call.world <= 4)
-        add_up<op, T, kWide, 4, 2>(call, begin, middle);
+        add_up<op, T, kWide, 4, kMore>(call, begin, middle);
       else
         add_up<op, T, kWide, kMany, 1>(call, begin, middle);
     } else {
