@@ -7,6 +7,7 @@ counts as not found. The unchanged source is tested first in the same way, and m
 text of every mistake occurs once in its source.
 """
 import argparse
+import os
 import pathlib
 import shlex
 import subprocess
@@ -153,8 +154,9 @@ def run(build, folder, source, changed, text, compiler, linker):
     header.write_text(text)
     copy.write_text(f'#line 1 "{ROOT / source}"\n{text if changed == source else (ROOT / source).read_text()}')
     first = next(i for i, word in enumerate(compiler) if word.startswith("-"))
+    # ccache would find the object of the copy with the header that it included before.
     built = subprocess.run([*compiler[:first], f"-I{folder}", *compiler[first:], "-c", copy, "-o", made], cwd=build,
-                           capture_output=True, text=True)
+                           env={**os.environ, "CCACHE_DISABLE": "1"}, capture_output=True, text=True)
     header.unlink()
     if built.returncode != 0:
         sys.exit(f"planted: a copy of {source} does not compile:\n{built.stderr}")
