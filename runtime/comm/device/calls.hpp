@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/reduce.hpp"
+#include "runtime/comm/device/ends.hpp"
 #include "runtime/comm/device/layout.hpp"
 #include "runtime/comm/types/collective.hpp"
 

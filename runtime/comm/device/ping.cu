@@ -1,4 +1,5 @@
 #include "kernels/cuda/launch.hpp"
+#include "runtime/comm/device/ends.hpp"
 #include "runtime/comm/device/ping.hpp"
 #include "runtime/comm/device/station.hpp"
 #include "runtime/device/transfer.hpp"
