@@ -1,5 +1,6 @@
 // The mathematical functions in kernels: the host's, or up to VGPU_LIBM_ULPS away from them. The
 // variable is read once per process, so the hidden case runs in a separate process.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <filesystem>
