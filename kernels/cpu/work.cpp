@@ -28,6 +28,7 @@ constexpr Rule kRules[] = {
     {"attention", 4},            // q k^T and P v
     {"attention_backward", 10},  // q k^T again, and the products of dV, dP, dQ, dK
     // The kProducts rules above are products.
+    {"add_widened", 1},
     {"column_sum", 1},
     {"conv2d_grad_bias", 1},
     {"masked_scale", 1},

@@ -263,6 +263,8 @@ TEST_CASE("the profiler counts each call once, with the work of its dtype, and c
     if (casts > 0) CHECK(rows.at("to").calls == casts);
     return rows.at(name).work;
   };
+  // Kernels of a GPU read halves where kernels of the CPU need a cast to f32.
+  const std::int64_t widened = test::device().is_cpu() ? 1 : 0;
   Tensor out;
   {
     const Autocast autocast(DType::bf16);
@@ -277,7 +279,7 @@ TEST_CASE("the profiler counts each call once, with the work of its dtype, and c
     // The guard caches the casts of the parameters.
     CHECK(only("linear", 1, [&] { (void)linear(x, w, b); }).flop == 2 * m * k * n);
     CHECK(only("matmul", 1, [&] { (void)matmul(half, turned); }).flop == 2 * m * n * m);
-    CHECK(only("cross_entropy", 1, [&] { (void)cross_entropy(half, y); }).flop > 0);
+    CHECK(only("cross_entropy", widened, [&] { (void)cross_entropy(half, y); }).flop > 0);
     CHECK(only("mse_loss", 1, [&] { (void)mse_loss(half, wide); }).flop == 3 * m * n);
     CHECK(only("exp", 1, [&] { (void)exp(half); }).flop == m * n);
     CHECK(only("cat", 1, [&] { (void)cat({half, wide}, 0); }).bytes == 2 * 2 * 4 * m * n);
@@ -288,7 +290,7 @@ TEST_CASE("the profiler counts each call once, with the work of its dtype, and c
   CHECK(rows["ToBackward"].calls == 2);
   // Without a guard, half operands are combined with f32 operands, or passed to functions without a
   // half kernel.
-  CHECK(only("add", 1, [&] { (void)add(half, wide); }).flop == m * n);
+  CHECK(only("add", widened, [&] { (void)add(half, wide); }).flop == m * n);
   CHECK(only("mul", 1, [&] { (void)mul(wide, half); }).bytes == 3 * 4 * m * n);
   CHECK(only("max", 2, [&] { (void)max(half); }).flop == m * n);
   CHECK(only("max", 2, [&] { (void)max(half, 1); }).flop == m * n);
