@@ -54,7 +54,7 @@ constexpr int kPart = rows < 32 ? rows : 32;
 template <int dim>
 [[maybe_unused]] constexpr int kKeyBlocks = dim == 64 ? 2 : 3;
 
-// What the backward pass needs of a query: P = exp2(S scale log2(e) - log_sum), dS = P (dP - dot).
+// The terms of a query in the backward pass: P = exp2(S scale log2(e) - log_sum), dS = P (dP - dot).
 struct alignas(8) RowTerms {
   float log_sum;  // log2 of the row's sum of exp(scale S)
   float dot;      // dot product of the rows of dout and out
@@ -65,7 +65,7 @@ struct Problem {
   Heads<const bf16> q, k, v, dout;
   Heads<bf16> out, dq, dk, dv;
   RowStatistic<float>* statistics;
-  // terms_each for each head, i.e. whole tiles. Those of queries beyond the last are 0.
+  // terms_each for each head, i.e. whole tiles. Queries beyond the last have zeros.
   const RowTerms* terms;
   std::int64_t terms_each;
   AttentionShape s;

@@ -163,7 +163,7 @@ __device__ inline int column_of(int j, int q) {
   return 8 * j + static_cast<int>(threadIdx.x) % 4 * 2 + q % 2;
 }
 
-// True if two neighbours in a row may be stored at once.
+// True if two neighbours in a row may be stored by one instruction.
 inline bool half_pairs(const Heads<bf16>& h, const AttentionShape& s) {
   return aligned_for(h.data, 2) && h.batch_stride % 2 == 0 && h.head_stride % 2 == 0 &&
          h.token_stride % 2 == 0 && s.dim % 2 == 0;

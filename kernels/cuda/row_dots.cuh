@@ -17,8 +17,8 @@ namespace ringsmith::kernels::cuda {
 
 constexpr int kRowLanes = 8;
 
-// Calls done(head, token, dot product) for `tokens_each` tokens of every head, where heads are
-// numbered with those of all batches, and the product is 0 for tokens beyond the last.
+// Calls done(head, token, dot product) for `tokens_each` tokens of every head. Heads are numbered
+// across all batches. The product is 0 for tokens beyond the last.
 // `packs`: rows of both are aligned for packs, and consist of whole packs.
 template <class T, class Sum, class Done>
 __global__ void row_dots_kernel(Heads<const T> a, Heads<const T> b, AttentionShape s,

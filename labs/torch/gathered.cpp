@@ -35,7 +35,7 @@ void fold_blocks(std::byte* blocks, std::size_t bytes, std::size_t count, BitOp 
   for (std::size_t b = 1; b < count; ++b) fold(blocks, blocks + b * bytes, bytes, op);
 }
 
-// Gathers `bytes` from each rank; mine is copied to its place by the caller's `fill`.
+// Gathers `bytes` from each rank. The caller's `fill` writes this rank's block in its place.
 std::byte* gather(comm::ProcessGroup& group, const Scratch& scratch, std::size_t bytes,
                   comm::Site site, const std::function<void(std::byte*)>& fill) {
   std::byte* const all = scratch(bytes * world_of(group));
