@@ -187,7 +187,7 @@ slides: ## decks as HTML and PDF in build/slides (npm, chromium)
 	@slides/build.sh "$(BUILD)"/slides $(ONLY)
 
 test-slides: slides ## check every slide in headless Chromium: nothing overflows, no figure is missing
-	@slides/overflow.py "$(BUILD)"/slides
+	@node slides/overflow.mjs "$(BUILD)"/slides
 
 book: configure ## lessons and labs as a site in build/book (npm, emscripten)
 	@.ci/book-deps

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
+#include <cstdlib>
 #include <functional>
 #include <iterator>
+#include <string>
 #include <version>
 
 #if !defined(__cpp_lib_bit_cast)
@@ -14,6 +17,23 @@ namespace std {
 template <class To, class From>
 constexpr To bit_cast(const From& from) noexcept {
   return __builtin_bit_cast(To, from);
+}
+}  // namespace std
+#endif
+
+#if !defined(__cpp_lib_to_chars)
+namespace std {
+// For options of the command line. Unlike strtod(), accepts no blanks, plus signs or hexadecimal
+// numbers.
+inline from_chars_result from_chars(const char* first, const char* last, double& value) {
+  const string text(first, last);
+  if (text.find_first_not_of("+-.0123456789Eeinfaty") != string::npos || text.rfind('+', 0) == 0)
+    return {first, errc::invalid_argument};
+  char* stop = nullptr;
+  const double read = strtod(text.c_str(), &stop);
+  if (stop == text.c_str()) return {first, errc::invalid_argument};
+  value = read;
+  return {first + (stop - text.c_str()), errc()};
 }
 }  // namespace std
 #endif

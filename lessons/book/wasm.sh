@@ -18,10 +18,13 @@ for library in fmt nlohmann CLI; do
   [ -e "/usr/include/$library" ] || { echo "wasm.sh: no /usr/include/$library: make deps" >&2; exit 6; }
   ln -sfn "/usr/include/$library" "$out/include/$library"
 done
+mkdir -p "$out/include/sys"  # glibc's header, which runtime/device needs; a page has one thread
+echo 'static const char __libc_single_threaded = 1;' > "$out/include/sys/single_threaded.h"
 
 programs() {  # NAME SOURCE...
   local apps="labs/apps/common/agreement.cpp labs/apps/common/command_line.cpp labs/apps/common/files.cpp labs/apps/common/text.cpp
-    runtime/base/error.cpp runtime/job/place.cpp"
+    runtime/base/atomic_file.cpp runtime/base/error.cpp runtime/base/process.cpp runtime/base/run_main.cpp
+    runtime/job/place.cpp"
   local schedules="runtime/comm/schedule/*.cpp runtime/analysis/*.cpp"
   local tensors="runtime/tensor/*.cpp runtime/base/rng.cpp runtime/base/tracer.cpp runtime/device/device.cpp
     runtime/device/profiler.cpp runtime/device/stream.cpp kernels/cpu/copy.cpp kernels/cpu/elementwise.cpp kernels/cpu/mode.cpp
