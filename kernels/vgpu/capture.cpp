@@ -104,6 +104,22 @@ cudaError_t refuse_captured(const Queue& queue, const char* call) {
   return refuse(call, queue.name());
 }
 
+cudaError_t refuse_implicit(const Device& device, const char* call) {
+  if (captures().count == 0) return cudaSuccess;
+  const Quiet quiet;
+  const std::scoped_lock lock(captures().mutex);
+  std::string streams;
+  for (Capture& c : captures().active) {
+    if (&c.queue->device() != &device || c.queue->kind() != Queue::Kind::blocking) continue;
+    streams += (streams.empty() ? "" : ", ") + c.queue->name();
+    c.invalidated_by = std::string(call) + " on the default stream";
+  }
+  if (streams.empty()) return cudaSuccess;
+  return fail(cudaErrorStreamCaptureImplicit,
+              std::string(call) + " on the default stream would wait for the captured work of " +
+                  streams + ", and invalidates the capture");
+}
+
 }  // namespace vgpu
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {

@@ -6,6 +6,7 @@
 
 namespace vgpu {
 
+class Device;
 class Queue;
 
 // Notes that the calling thread captures the queue.
@@ -20,5 +21,8 @@ cudaError_t capture_ends(const Queue& queue);
 cudaError_t refuse_unsafe(const char* call);
 // For an unsafe call that concerns the captured queue: always invalidates the capture.
 cudaError_t refuse_captured(const Queue& queue, const char* call);
+// For a call on the device's legacy default stream, which would wait for the captured work of a
+// blocking stream: invalidates the captures of the device's blocking streams.
+cudaError_t refuse_implicit(const Device& device, const char* call);
 
 }  // namespace vgpu

@@ -110,7 +110,7 @@ void add_copy(Queue& queue, const char* name, void* to, std::size_t to_pitch, co
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   Queue* queue = queue_of(stream, "cudaMemcpyAsync");
-  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue == nullptr) return cudaPeekAtLastError();
   if (bytes == 0) return cudaSuccess;
   {
     const Quiet quiet;
@@ -139,7 +139,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
                               std::size_t from_pitch, std::size_t width, std::size_t height,
                               cudaMemcpyKind kind, cudaStream_t stream) {
   Queue* queue = queue_of(stream, "cudaMemcpy2DAsync");
-  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue == nullptr) return cudaPeekAtLastError();
   if (width == 0 || height == 0) return cudaSuccess;
   {
     const Quiet quiet;
@@ -155,7 +155,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
 
 cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStream_t stream) {
   Queue* queue = queue_of(stream, "cudaMemsetAsync");
-  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue == nullptr) return cudaPeekAtLastError();
   if (bytes == 0) return cudaSuccess;
   {
     const Quiet quiet;

@@ -192,6 +192,15 @@ cudaError_t check_event(cudaEvent_t event, const char* call) {
   return cudaSuccess;
 }
 
+// A graph's record is reached only when the graph is launched, so that a wait from outside might
+// never end.
+cudaError_t refuse_captured_event(cudaEvent_t event, const char* call) {
+  if (!event->captured) return cudaSuccess;
+  return fail(
+      cudaErrorCapturedEvent,
+      std::string(call) + ": the event was last recorded in a stream that was being captured");
+}
+
 cudaError_t not_ready() {
   return fail(cudaErrorNotReady, "the event's stream has not reached it yet");
 }
@@ -238,7 +247,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (const auto e = check_event(event, "cudaEventRecord")) return e;
   Queue* queue = queue_of(stream, "cudaEventRecord");
-  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue == nullptr) return cudaPeekAtLastError();
   std::shared_ptr<Moment> moment;
   {
     const Quiet quiet;
@@ -248,6 +257,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
                       std::to_string(event->device) + ", the stream is " + queue->name());
     moment = new_moment(event);
   }
+  event->captured = queue->capturing();
   queue->add("event record", [moment] { moment->reach(); });
   const Quiet quiet;
   moment.reset();
@@ -257,11 +267,15 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
   if (const auto e = check_event(event, "cudaStreamWaitEvent")) return e;
   Queue* queue = queue_of(stream, "cudaStreamWaitEvent");
-  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue == nullptr) return cudaPeekAtLastError();
   std::shared_ptr<Moment> moment;
   {
     const Quiet quiet;
     if (flags != 0) return fail(cudaErrorInvalidValue, "cudaStreamWaitEvent: flags must be 0");
+    if (event->captured && !queue->capturing())
+      return fail(cudaErrorNotSupported,
+                  "cudaStreamWaitEvent: the event was recorded in a capture, which " +
+                      queue->name() + " cannot join: the emulator captures single streams");
     moment = moment_of(event);
     if (moment == nullptr) return cudaSuccess;
   }
@@ -274,6 +288,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const Quiet quiet;
   if (const auto e = check_event(event, "cudaEventSynchronize")) return e;
+  if (const auto e = refuse_captured_event(event, "cudaEventSynchronize")) return e;
   if (const auto e = vgpu::refuse_unsafe("cudaEventSynchronize")) return e;
   if (const auto moment = moment_of(event)) moment->wait();
   return cudaSuccess;
@@ -282,6 +297,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const Quiet quiet;
   if (const auto e = check_event(event, "cudaEventQuery")) return e;
+  if (const auto e = refuse_captured_event(event, "cudaEventQuery")) return e;
   if (const auto e = vgpu::refuse_unsafe("cudaEventQuery")) return e;
   const vgpu::Driver::Turn turn(vgpu::Device::current().driver(), vgpu::Driver::Call::asks);
   const auto moment = moment_of(event);

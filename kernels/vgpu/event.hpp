@@ -55,6 +55,7 @@ struct CUevent_st {
   // For an event between processes, instead of `moment`:
   std::shared_ptr<vgpu::EventCounters> counters;
   bool imported = false;
+  std::atomic<bool> captured = false;  // recorded last in a stream that was being captured
 };
 
 namespace vgpu {

@@ -53,7 +53,7 @@ using vgpu::Quiet;
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   Queue* queue = queue_of(stream, "cudaStreamBeginCapture");
-  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue == nullptr) return cudaPeekAtLastError();
   const Quiet quiet;
   if (queue->kind() == Queue::Kind::legacy)
     return fail(cudaErrorStreamCaptureUnsupported,
@@ -67,7 +67,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   Queue* queue = queue_of(stream, "cudaStreamEndCapture");
-  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue == nullptr) return cudaPeekAtLastError();
   const Quiet quiet;
   *graph = nullptr;
   const cudaError_t error = vgpu::capture_ends(*queue);
@@ -84,7 +84,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   Queue* queue = queue_of(stream, "cudaStreamIsCapturing");
-  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue == nullptr) return cudaPeekAtLastError();
   const Quiet quiet;
   *status = !queue->capturing()                ? cudaStreamCaptureStatusNone
             : vgpu::capture_is_invalid(*queue) ? cudaStreamCaptureStatusInvalidated
@@ -115,7 +115,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::si
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   Queue* queue = queue_of(stream, "cudaGraphLaunch");
-  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue == nullptr) return cudaPeekAtLastError();
   std::shared_ptr<const vgpu::Graph> graph;
   {
     const Quiet quiet;

@@ -61,7 +61,7 @@ cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, std::size_t 
 cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t shared_bytes,
                    cudaStream_t stream) {
   Queue* queue = queue_of(stream, "launch");
-  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue == nullptr) return cudaPeekAtLastError();
   static std::atomic<std::uint64_t> launches{0};
   std::uint64_t number = 0;
   std::optional<Driver::Turn> turn;

@@ -77,7 +77,8 @@ void Queue::add(const char* name, std::function<void()> run) {
     const Quiet quiet;
     others.clear();
   }
-  push(name, std::move(run));
+  if (!push(name, std::move(run)))
+    fatal(std::string(name) + " was added to " + name_ + " after cudaStreamDestroy");
 }
 
 void Queue::wait_for(Queue& other) {
@@ -86,8 +87,12 @@ void Queue::wait_for(Queue& other) {
     const Quiet quiet;
     moment = std::make_shared<LocalMoment>();
   }
-  other.push("event record", [moment] { moment->reach(); });
-  push("event wait", [moment] { moment->wait(); });
+  // A destroyed stream whose worker has ended has no work to wait for, and would never run the
+  // record. synchronize() then only declares the order to ThreadSanitizer.
+  if (!other.push("event record", [moment] { moment->reach(); }))
+    other.synchronize();
+  else if (!push("event wait", [moment] { moment->wait(); }))
+    fatal("work was added to " + name_ + " after cudaStreamDestroy");
   const Quiet quiet;
   moment.reset();
 }
@@ -121,10 +126,10 @@ void Queue::launch(const Graph& graph) {
   for (const Graph::Node& node : graph.nodes) add(node.name, node.run);
 }
 
-void Queue::push(const char* name, std::function<void()> run) {
+bool Queue::push(const char* name, std::function<void()> run) {
   {
     const Quiet quiet;
-    if (capture(name, run)) return;
+    if (capture(name, run)) return true;
   }
   std::shared_ptr<Operation> op;
   {
@@ -134,10 +139,12 @@ void Queue::push(const char* name, std::function<void()> run) {
   happens_before(&op->begin);
   const Quiet quiet;
   const std::scoped_lock lock(mutex_);
+  if (ended_) return false;
   waiting_.push_back(op);
   last_ = std::move(op);
   ++added_;
   changed_.notify_all();
+  return true;
 }
 
 void Queue::work() {
@@ -164,6 +171,7 @@ void Queue::work() {
     ++done_;
     changed_.notify_all();
   }
+  ended_ = true;
   lock.unlock();
   device_.remove(shared_from_this());
 }
@@ -213,7 +221,9 @@ Queue* queue_of(CUstream_st* stream, const char* call) {
   outside_host_functions(call);
   const auto number = reinterpret_cast<std::uintptr_t>(stream);
   if (number <= 2) {  // cudaStreamLegacy is 1, cudaStreamPerThread is 2
-    if (number < 2 && Settings::get().legacy_stream) return &Device::current().legacy();
+    if (number < 2 && Settings::get().legacy_stream)
+      return refuse_implicit(Device::current(), call) == cudaSuccess ? &Device::current().legacy()
+                                                                     : nullptr;
     fail(cudaErrorInvalidResourceHandle,
          std::string(call) + ": the " + (number == 2 ? "per-thread" : "legacy") +
              " default stream (" + std::to_string(number) + ") is not supported: name a stream" +
@@ -260,7 +270,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
   const Queue* queue = queue_of(stream, "cudaStreamGetPriority");
-  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue == nullptr) return cudaPeekAtLastError();
   *priority = queue->kind() == Queue::Kind::legacy ? kLeastPriority : stream->priority;
   return cudaSuccess;
 }
@@ -274,7 +284,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const Quiet quiet;
   Queue* queue = queue_of(stream, "cudaStreamDestroy");
-  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue == nullptr) return cudaPeekAtLastError();
   if (queue->kind() == Queue::Kind::legacy)
     return fail(cudaErrorInvalidResourceHandle,
                 "cudaStreamDestroy: the default stream cannot be destroyed");
@@ -286,7 +296,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Queue* queue = queue_of(stream, "cudaStreamSynchronize");
-  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue == nullptr) return cudaPeekAtLastError();
   if (queue->capturing()) return vgpu::refuse_captured(*queue, "cudaStreamSynchronize");
   if (const auto e = vgpu::refuse_unsafe("cudaStreamSynchronize")) return e;
   queue->synchronize();
@@ -295,7 +305,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   Queue* queue = queue_of(stream, "cudaStreamQuery");
-  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue == nullptr) return cudaPeekAtLastError();
   if (queue->capturing()) return vgpu::refuse_captured(*queue, "cudaStreamQuery");
   if (const auto e = vgpu::refuse_unsafe("cudaStreamQuery")) return e;
   if (queue->idle()) return cudaSuccess;
@@ -304,7 +314,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   Queue* queue = queue_of(stream, "cudaLaunchHostFunc");
-  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue == nullptr) return cudaPeekAtLastError();
   if (function == nullptr)
     return fail(cudaErrorInvalidValue, "cudaLaunchHostFunc: the function is null");
   queue->add("host function", [function, data] { vgpu::call_host_function(function, data); });

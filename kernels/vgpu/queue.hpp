@@ -70,7 +70,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
 
  private:
   Queue(Device& device, std::uint64_t number, Kind kind);
-  void push(const char* name, std::function<void()> run);
+  // Returns false if the worker has ended, so that the operation would never run.
+  [[nodiscard]] bool push(const char* name, std::function<void()> run);
   [[nodiscard]] bool capture(const char* name, std::function<void()>& run);
   void wait_for(Queue& other);
   void work();
@@ -85,7 +86,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::shared_ptr<Operation> last_;
   std::uint64_t added_ = 0, done_ = 0;
   std::unique_ptr<Graph> graph_;  // the graph being captured
-  bool closed_ = false;
+  bool closed_ = false;  // no operations will be added, except for the default stream's waits
+  bool ended_ = false;   // the worker has run all operations and takes no more
 };
 
 }  // namespace vgpu

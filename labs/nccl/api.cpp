@@ -309,6 +309,32 @@ void split(ncclComm& parent, int color, int key, ncclComm_t* out) {
                                        parent.device(), parent.timeout()));
 }
 
+std::string as_record(const ncclUniqueId* id) {
+  return id == nullptr ? std::string() : std::string(id->internal, sizeof id->internal);
+}
+
+// The ranks of `parent` that are not excluded meet in the parent's store.
+void shrink(ncclComm& parent, const std::set<int>& excluded, ncclComm_t* out) {
+  int rank = 0;
+  for (int r = 0; r < parent.rank(); ++r) rank += excluded.count(r) == 0 ? 1 : 0;
+  const int world = parent.size() - static_cast<int>(excluded.size());
+  keep(out, std::make_unique<ncclComm>(join_part(parent.bootstrap(), rank, world, parent.timeout()),
+                                       parent.device(), parent.timeout()));
+}
+
+// The parent's ranks get the id from the only one that has it.
+void grow(ncclComm& parent, int world, const ncclUniqueId* id, ncclComm_t* out) {
+  std::string found;
+  for (const std::string& theirs : parent.bootstrap().all_gather(as_record(id)))
+    if (!theirs.empty()) found = theirs;
+  ncclUniqueId unique{};
+  if (found.size() != sizeof unique.internal)
+    throw Refusal(ncclInvalidUsage, "no rank of comm passed a uniqueId");
+  std::memcpy(unique.internal, found.data(), found.size());
+  keep(out, std::make_unique<ncclComm>(join(unique, parent.rank(), world, parent.timeout()),
+                                       parent.device(), parent.timeout()));
+}
+
 // The emulator must behave like the GPU that NCCL programs expect: with a legacy default stream,
 // and with more memory than the one or two GiB that nccl-tests reserves. The emulator's deadline
 // must be longer than this library's.
@@ -430,6 +456,90 @@ RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int
   });
 }
 
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks,
+                                                            int myrank, int nId,
+                                                            ncclUniqueId* commIds,
+                                                            ncclConfig_t* config) {
+  if (nId < 1 || commIds == nullptr)
+    return guarded("ncclCommInitRankScalable", [&] {
+      refuse("nId is " + std::to_string(nId) + (commIds == nullptr ? " and commIds is NULL" : "") +
+             ": give 1 or more ids");
+    });
+  return init_rank("ncclCommInitRankScalable", newcomm, nranks, *commIds, myrank, config);
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList,
+                                                  int excludeRanksCount, ncclComm_t* newcomm,
+                                                  ncclConfig_t* config, int shrinkFlags) {
+  return in_group("ncclCommShrink", [&] {
+    ncclComm& parent = checked(comm);
+    check_pointer(newcomm, "newcomm");
+    *newcomm = nullptr;
+    check_config(config);
+    if (shrinkFlags != NCCL_SHRINK_DEFAULT && shrinkFlags != NCCL_SHRINK_ABORT)
+      refuse("shrinkFlags is " + std::to_string(shrinkFlags) +
+             ": give NCCL_SHRINK_DEFAULT or NCCL_SHRINK_ABORT");
+    if (excludeRanksCount < 1 || excludeRanksCount >= parent.size())
+      refuse("excludeRanksCount is " + std::to_string(excludeRanksCount) + ": give 1 to " +
+             std::to_string(parent.size() - 1));
+    check_pointer(excludeRanksList, "excludeRanksList");
+    std::set<int> excluded;
+    for (int i = 0; i < excludeRanksCount; ++i) {
+      const int rank = excludeRanksList[i];
+      check_rank(parent, rank, "excludeRanksList: rank");
+      if (!excluded.insert(rank).second)
+        refuse("excludeRanksList has rank " + std::to_string(rank) + " twice");
+    }
+    if (excluded.count(parent.rank()) != 0)
+      refuse("excludeRanksList has rank " + std::to_string(parent.rank()) +
+             ", the caller: only the remaining ranks call ncclCommShrink");
+    if (shrinkFlags == NCCL_SHRINK_ABORT) parent.abort("ncclCommShrink with NCCL_SHRINK_ABORT");
+    submit(parent.device(), [=, &parent] { shrink(parent, excluded, newcomm); });
+  });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
+  return guarded("ncclCommGetUniqueId", [&] {
+    (void)checked(comm);
+    check_pointer(id, "id");
+    *id = make_id();
+  });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks,
+                                                const ncclUniqueId* uniqueId, int rank,
+                                                ncclComm_t* newcomm, ncclConfig_t* config) {
+  if (comm == nullptr) {  // this rank joins
+    if (uniqueId == nullptr)
+      return guarded("ncclCommGrow", [] { refuse("uniqueId is NULL, and so is comm"); });
+    return init_rank("ncclCommGrow", newcomm, nRanks, *uniqueId, rank, config);
+  }
+  return in_group("ncclCommGrow", [&] {
+    ncclComm& parent = checked(comm);
+    check_pointer(newcomm, "newcomm");
+    *newcomm = nullptr;
+    check_config(config);
+    if (rank != -1)
+      refuse("rank is " + std::to_string(rank) + ": ranks of comm pass -1 and keep their number");
+    if (nRanks <= parent.size() || nRanks > comm::cuda_ipc::kMostRanks)
+      refuse("nRanks is " + std::to_string(nRanks) + ": give " + std::to_string(parent.size() + 1) +
+             " to " + std::to_string(comm::cuda_ipc::kMostRanks));
+    const ncclUniqueId id = uniqueId == nullptr ? ncclUniqueId{} : *uniqueId;
+    submit(parent.device(), [=, &parent, has_id = uniqueId != nullptr] {
+      grow(parent, nRanks, has_id ? &id : nullptr, newcomm);
+    });
+  });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
+  return guarded("ncclCommRevoke", [&] {
+    ncclComm& mine = checked(comm);
+    if (revokeFlags != NCCL_REVOKE_DEFAULT)
+      refuse("revokeFlags is " + std::to_string(revokeFlags) + ": give NCCL_REVOKE_DEFAULT");
+    mine.abort("ncclCommRevoke");
+  });
+}
+
 RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   return guarded("ncclCommFinalize", [&] { checked(comm).finish(); });
 }
@@ -444,7 +554,7 @@ RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return guarded("ncclCommAbort", [&] {
     if (comm == nullptr) return;
     ncclComm& mine = checked(comm);
-    mine.abort();
+    mine.abort("ncclCommAbort");
     retire(&mine);
   });
 }
@@ -503,6 +613,27 @@ RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommRegister(const ncclComm_t comm, void*
 
 RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* /*handle*/) {
   return guarded("ncclCommDeregister", [&] { (void)checked(comm); });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff,
+                                                          size_t /*size*/, ncclWindow_t* win,
+                                                          int winFlags) {
+  return guarded("ncclCommWindowRegister", [&] {
+    check_pointer(win, "win");
+    *win = nullptr;
+    if (winFlags != NCCL_WIN_DEFAULT && winFlags != NCCL_WIN_COLL_SYMMETRIC)
+      refuse("winFlags is " + std::to_string(winFlags) +
+             ": give NCCL_WIN_DEFAULT or NCCL_WIN_COLL_SYMMETRIC");
+    (void)checked_buffer(checked(comm), buff, "buff");
+    *win = static_cast<ncclWindow_t>(buff);
+  });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
+  return guarded("ncclCommWindowDeregister", [&] {
+    (void)checked(comm);
+    check_pointer(win, "win");
+  });
 }
 
 // ---- reductions of the program ----
@@ -626,6 +757,72 @@ RINGSMITH_NCCL_PUBLIC ncclResult_t ncclReduceScatter(const void* sendbuff, void*
                    datatype, sendbuff, recvbuff, comm, stream);
 }
 
+// ---- collectives that are groups of messages ----
+
+namespace {
+
+// Rank p's part of a buffer of one part for each rank.
+const std::byte* part_of(const void* buffer, int p, std::uint64_t bytes) {
+  return buffer == nullptr
+             ? nullptr
+             : static_cast<const std::byte*>(buffer) + static_cast<std::size_t>(p) * bytes;
+}
+
+// messages(comm, bytes of a part) makes the calls of message(). Their errors are the group's.
+template <class Messages>
+ncclResult_t message_group(const char* name, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t handle, Messages messages) {
+  return in_group(name, [&] {
+    const ncclComm& comm = checked(handle);
+    check_rank(comm, root, "root");
+    const Element element = checked_type(type);
+    check_count(count, element, comm.size());
+    group_start();
+    messages(comm, count * size_of(element.dtype));
+    group_end();
+  });
+}
+
+}  // namespace
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
+                                                ncclDataType_t datatype, ncclComm_t comm,
+                                                cudaStream_t stream) {
+  const char* const name = "ncclAlltoAll";
+  if (count > 0 && sendbuff == recvbuff)
+    return in_group(name, [] { refuse("sendbuff and recvbuff are the same: give two buffers"); });
+  return message_group(name, count, datatype, 0, comm, [&](const ncclComm& c, std::uint64_t bytes) {
+    for (int p = 0; p < c.size(); ++p) {
+      (void)message(name, part_of(sendbuff, p, bytes), count, datatype, p, true, comm, stream);
+      (void)message(name, part_of(recvbuff, p, bytes), count, datatype, p, false, comm, stream);
+    }
+  });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclGather(const void* sendbuff, void* recvbuff, size_t count,
+                                              ncclDataType_t datatype, int root, ncclComm_t comm,
+                                              cudaStream_t stream) {
+  const char* const name = "ncclGather";
+  return message_group(
+      name, count, datatype, root, comm, [&](const ncclComm& c, std::uint64_t bytes) {
+        (void)message(name, sendbuff, count, datatype, root, true, comm, stream);
+        for (int p = 0; c.rank() == root && p < c.size(); ++p)
+          (void)message(name, part_of(recvbuff, p, bytes), count, datatype, p, false, comm, stream);
+      });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclScatter(const void* sendbuff, void* recvbuff, size_t count,
+                                               ncclDataType_t datatype, int root, ncclComm_t comm,
+                                               cudaStream_t stream) {
+  const char* const name = "ncclScatter";
+  return message_group(
+      name, count, datatype, root, comm, [&](const ncclComm& c, std::uint64_t bytes) {
+        for (int p = 0; c.rank() == root && p < c.size(); ++p)
+          (void)message(name, part_of(sendbuff, p, bytes), count, datatype, p, true, comm, stream);
+        (void)message(name, recvbuff, count, datatype, root, false, comm, stream);
+      });
+}
+
 // ---- between two ranks ----
 
 RINGSMITH_NCCL_PUBLIC ncclResult_t ncclSend(const void* sendbuff, size_t count,
@@ -647,4 +844,13 @@ RINGSMITH_NCCL_PUBLIC ncclResult_t ncclGroupStart() {
 
 RINGSMITH_NCCL_PUBLIC ncclResult_t ncclGroupEnd() {
   return guarded("ncclGroupEnd", [] { group_end(); });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* /*simInfo*/) {
+  return guarded("ncclGroupSimulateEnd", [] {
+    group_drop();
+    throw Refusal(ncclInvalidUsage,
+                  "this library cannot estimate a group's time: the calls were dropped; end the "
+                  "group with ncclGroupEnd to run them");
+  });
 }

@@ -421,10 +421,10 @@ void Communicator::finish() {
   check_usable();
 }
 
-void Communicator::abort() {
+void Communicator::abort(const char* call) {
   if (world_ == 1) return;
   peers_->health().record_failure(FailureKind::aborted, rank_,
-                                  "rank " + std::to_string(rank_) + " called ncclCommAbort");
+                                  "rank " + std::to_string(rank_) + " called " + call);
   stop_kernels();
 }
 

@@ -99,8 +99,8 @@ class Communicator {
   [[nodiscard]] std::optional<Refusal> failure();
   // Waits for all started operations. Throws Refusal if the communicator has failed.
   void finish();
-  // Aborts the communicator on all ranks.
-  void abort();
+  // Aborts the communicator on all ranks; `call`: the program's, for the message.
+  void abort(const char* call);
   // First step of destruction. Waits until the kernels have finished or, after a failure, have had
   // time to stop. Then notifies the peers that this rank no longer uses their memory.
   void close() noexcept;

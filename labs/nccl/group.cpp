@@ -100,6 +100,12 @@ void group_end() {
   if (refused) throw *refused;
 }
 
+void group_drop() {
+  if (group.depth == 0)
+    throw Refusal(ncclInvalidUsage, "there was no ncclGroupStart on this thread");
+  if (--group.depth == 0) group = {};
+}
+
 void note_in_group(const Refusal& refusal) {
   if (group.depth > 0 && !group.refused) group.refused = refusal;
 }

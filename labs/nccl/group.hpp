@@ -33,6 +33,8 @@ void group_start();
 // If an operation fails, skips the rest of its communicator's operations, but not those of other
 // communicators. At the end, throws the first error. Throws Refusal if there was no group_start().
 void group_end();
+// Ends the group like group_end(), but drops its operations and communicators.
+void group_drop();
 // Makes group_end() report a call in the group that was rejected.
 void note_in_group(const Refusal& refusal);
 

@@ -1,6 +1,7 @@
 /* The part of NCCL's public interface that libringsmith_nccl.so implements: the functions of NCCL
- * 2.9 to 2.20 that nccl-tests and PyTorch call. Names, numbers and layouts are NCCL's. README.md
- * lists the supported and the refused calls, and explains how to build against this header.
+ * 2.9 to 2.20 that nccl-tests and PyTorch call, and later ones that need no device code. Names,
+ * numbers and layouts are NCCL's. README.md lists the supported and the refused calls, and explains
+ * how to build against this header.
  *
  * For C and C++. Includes the CUDA headers of the compiler in use: the toolkit's, or the emulator's
  * (kernels/vgpu/include).
@@ -29,6 +30,12 @@
 #define NCCL_SPLIT_NOCOLOR (-1)
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
 #define NCCL_CONFIG_UNDEF_PTR NULL
+#define NCCL_UNDEF_FLOAT (-1.0f)
+#define NCCL_SHRINK_DEFAULT 0x00
+#define NCCL_SHRINK_ABORT 0x01
+#define NCCL_REVOKE_DEFAULT 0x00
+#define NCCL_WIN_DEFAULT 0x00
+#define NCCL_WIN_COLL_SYMMETRIC 0x01
 
 #ifdef __cplusplus
 extern "C" {
@@ -106,6 +113,17 @@ typedef struct ncclConfig_v21700 {
         (const char*)NCCL_CONFIG_UNDEF_PTR, NCCL_CONFIG_UNDEF_INT               \
   }
 
+/* Initialise with NCCL_SIM_INFO_INITIALIZER. */
+typedef struct ncclSimInfo_v22200 {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  float estimatedTime; /* us */
+} ncclSimInfo_t;
+
+#define NCCL_SIM_INFO_INITIALIZER \
+  { sizeof(ncclSimInfo_t), 0x74685283, NCCL_VERSION_CODE, NCCL_UNDEF_FLOAT }
+
 /* ---- the library ---- */
 
 ncclResult_t ncclGetVersion(int* version); /* NCCL_VERSION_CODE */
@@ -128,6 +146,21 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ndev, const int* devices);
 /* Collective over comm. Ranks of the same color form a communicator, ordered by their keys. */
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
                            ncclConfig_t* config);
+/* 2.23. Several ids share the load of the meeting in NCCL; here all ranks use the first. */
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
+                                      ncclUniqueId* commIds, ncclConfig_t* config);
+/* 2.27. Collective over the ranks of comm that are not in the list; the listed ranks may have died.
+ * The new ranks keep the order of the old. NCCL_SHRINK_ABORT: stops running operations first. */
+ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
+                            ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags);
+/* 2.29. Collective over comm's ranks (rank is -1) and the ranks that join (comm is NULL, and rank is
+ * at least comm's size). One rank of comm makes the id, by ncclCommGetUniqueId, and passes it, as
+ * all joining ranks do; the other ranks of comm pass NULL. */
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id);
+ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId* uniqueId, int rank,
+                          ncclComm_t* newcomm, ncclConfig_t* config);
+/* 2.29. Stops the running operations. Then comm can only be shrunk, aborted or destroyed. */
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
@@ -142,6 +175,13 @@ ncclResult_t ncclMemAlloc(void** pointer, size_t size);
 ncclResult_t ncclMemFree(void* pointer);
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buffer, size_t size, void** handle);
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
+
+/* 2.27. Every rank can already use all memory of its device, so a window changes nothing; the
+ * buffer is checked. */
+typedef struct ncclWindow_vidmem* ncclWindow_t;
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
+                                    int winFlags);
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
 
 /* ---- reductions of the program ----
  * The sum of every rank's data, each multiplied by that rank's scalar. A scalar on the device is
@@ -171,6 +211,15 @@ ncclResult_t ncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recv
                                ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                cudaStream_t stream);
 
+/* 2.28. Count is the number of elements for each rank. Not in place, except that the root's own part
+ * of a gather or scatter may be. */
+ncclResult_t ncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
+                          ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclGather(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                        int root, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclScatter(const void* sendbuff, void* recvbuff, size_t count,
+                         ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream);
+
 /* ---- between two ranks ---- */
 
 ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer,
@@ -182,6 +231,9 @@ ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int
 
 ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
+/* 2.22. NCCL estimates the time of the group's calls, which it then drops. Not available here:
+ * drops the calls and returns ncclInvalidUsage. */
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* simInfo);
 
 #ifdef __cplusplus
 }

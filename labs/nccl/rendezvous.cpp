@@ -40,15 +40,24 @@ Stores& stores() {
 
 class Meeting : public Bootstrap {
  public:
-  Meeting(const tcp::Address& address, const Secret& secret, int rank, int world,
-          std::chrono::milliseconds timeout)
-      : rank_(rank), world_(world) {
+  // prefix: of the keys in the store
+  Meeting(const tcp::Address& address, const Secret& secret, const std::string& prefix, int rank,
+          int world, std::chrono::milliseconds timeout)
+      : address_(address), secret_(secret), prefix_(prefix), rank_(rank), world_(world) {
     const auto client = std::make_shared<StoreClient>(
         address, secret, Deadline::in(timeout),
         StoreClientOptions{.holder = ", which the process that called ncclGetUniqueId holds,"});
-    exchange_ = std::make_unique<Exchange>(
-        client,
-        Membership{.size_name = "nranks", .index = rank, .size = world, .timeout = timeout});
+    exchange_ = std::make_unique<Exchange>(client, Membership{.size_name = "nranks",
+                                                              .prefix = prefix,
+                                                              .index = rank,
+                                                              .size = world,
+                                                              .timeout = timeout});
+  }
+  // The number of parts that were made before: every rank of a part has made the same ones.
+  [[nodiscard]] std::shared_ptr<Bootstrap> part(int rank, int world,
+                                                std::chrono::milliseconds timeout) {
+    return std::make_shared<Meeting>(
+        address_, secret_, prefix_ + ".part" + std::to_string(parts_++), rank, world, timeout);
   }
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return world_; }
@@ -64,7 +73,10 @@ class Meeting : public Bootstrap {
   }
 
  private:
-  int rank_, world_;
+  tcp::Address address_;
+  Secret secret_;
+  std::string prefix_;
+  int rank_, world_, parts_ = 0;
   std::unique_ptr<Exchange> exchange_;
 };
 
@@ -105,7 +117,12 @@ std::shared_ptr<Bootstrap> join(const ncclUniqueId& unique, int rank, int world,
                   "id was not made by ncclGetUniqueId of this library, or did not reach this rank "
                   "in full (128 bytes)");
   return std::make_shared<Meeting>(tcp::Address{id.host, id.port}, Secret(id.secret, "the id"),
-                                   rank, world, timeout);
+                                   "ranks", rank, world, timeout);
+}
+
+std::shared_ptr<Bootstrap> join_part(Bootstrap& parent, int rank, int world,
+                                     std::chrono::milliseconds timeout) {
+  return dynamic_cast<Meeting&>(parent).part(rank, world, timeout);
 }
 
 }  // namespace ringsmith::nccl

@@ -22,4 +22,10 @@ namespace ringsmith::nccl {
 [[nodiscard]] std::shared_ptr<comm::Bootstrap> join(const ncclUniqueId& id, int rank, int world,
                                                     std::chrono::milliseconds timeout);
 
+// Collective over some ranks of `parent`, which join() returned: a bootstrap over the same store.
+// The others need not be alive. `rank` and `world` are those of the part.
+[[nodiscard]] std::shared_ptr<comm::Bootstrap> join_part(comm::Bootstrap& parent, int rank,
+                                                         int world,
+                                                         std::chrono::milliseconds timeout);
+
 }  // namespace ringsmith::nccl

@@ -8,7 +8,7 @@
 //
 //     nccl_client [-g DEVICES] [-b BYTES] [-e BYTES] [-f FACTOR] [-m all|group|one|split] [-q]
 //     mpirun -np N nccl_client ...
-//     nccl_client --id-file PATH --rank R --ranks N [--fail die|abort|late]
+//     nccl_client --id-file PATH --rank R --ranks N [--fail die|abort|late|shrink|orphan]
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -22,6 +22,7 @@
 #include "tests/nccl/data.hpp"
 #include "tests/nccl/options.hpp"
 #include "tests/nccl/refusals.hpp"
+#include "tests/nccl/reshape.hpp"
 #ifdef MPI_SUPPORT
 #include <mpi.h>
 #endif
@@ -248,6 +249,7 @@ class Client {
   [[nodiscard]] long long checked() const { return checked_; }
   [[nodiscard]] long long cases() const { return cases_; }
   [[nodiscard]] int world() const { return world_; }
+  [[nodiscard]] const std::vector<Rank>& ranks() const { return ranks_; }
   [[nodiscard]] Rank& at(int i) { return ranks_[static_cast<std::size_t>(i)]; }
 
   ncclResult_t wait() {
@@ -420,17 +422,29 @@ class Client {
         NCCL(ncclRecv(out, c.count, c.type, (r.rank + world_ - 1) % world_, comm, stream));
         break;
       case Kind::all_to_all:
+        if (c.seed % 2 == 0) {
+          NCCL(ncclAlltoAll(in, out, c.count, c.type, comm, stream));
+          break;
+        }
         for (int peer = 0; peer < world_; ++peer) {
           NCCL(ncclSend(part(in, peer), c.count, c.type, peer, comm, stream));
           NCCL(ncclRecv(part(out, peer), c.count, c.type, peer, comm, stream));
         }
         break;
       case Kind::gather:
+        if (c.seed % 2 == 0) {
+          NCCL(ncclGather(in, out, c.count, c.type, c.root, comm, stream));
+          break;
+        }
         NCCL(ncclSend(in, c.count, c.type, c.root, comm, stream));
         for (int peer = 0; peer < world_ && r.rank == c.root; ++peer)
           NCCL(ncclRecv(part(out, peer), c.count, c.type, peer, comm, stream));
         break;
       case Kind::scatter:
+        if (c.seed % 2 == 0) {
+          NCCL(ncclScatter(in, out, c.count, c.type, c.root, comm, stream));
+          break;
+        }
         for (int peer = 0; peer < world_ && r.rank == c.root; ++peer)
           NCCL(ncclSend(part(in, peer), c.count, c.type, peer, comm, stream));
         NCCL(ncclRecv(out, c.count, c.type, c.root, comm, stream));
@@ -541,9 +555,10 @@ int fail(Client& client, const Settings& settings) {
   };
   reduce();
   if (client.wait() != ncclSuccess) give_up("the first one", ncclGetLastError(r.comm), __LINE__);
-  if (r.rank == 1) {
+  const bool orphan = settings.fail == "orphan";  // rank 0 dies, whose process made the id
+  if (r.rank == (orphan ? 0 : 1)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    if (settings.fail == "die") kill(getpid(), SIGKILL);
+    if (settings.fail == "die" || settings.fail == "shrink" || orphan) kill(getpid(), SIGKILL);
     if (settings.fail == "abort") {
       NCCL(ncclCommAbort(r.comm));
       return 0;
@@ -559,6 +574,24 @@ int fail(Client& client, const Settings& settings) {
   const ncclResult_t again =
       ncclAllReduce(r.send[0], r.receive[0], 1000, ncclFloat, ncclSum, r.comm, r.streams[0]);
   std::printf("the next call: %d\n", again);
+  if (orphan) {
+    int gone = 0;
+    ncclComm_t rest = NULL;
+    const ncclResult_t code = ncclCommShrink(r.comm, &gone, 1, &rest, NULL, NCCL_SHRINK_ABORT);
+    std::printf("shrink: %d: %s\n", code, ncclGetLastError(NULL));
+  }
+  if (settings.fail == "shrink") {  // the survivors continue without rank 1
+    int gone = 1;
+    ncclComm_t rest = NULL;
+    NCCL(ncclCommShrink(r.comm, &gone, 1, &rest, NULL, NCCL_SHRINK_ABORT));
+    float x = static_cast<float>(r.rank + 1);
+    CUDA(cudaMemcpy(r.send[0], &x, sizeof x, cudaMemcpyHostToDevice));
+    NCCL(ncclAllReduce(r.send[0], r.receive[0], 1, ncclFloat, ncclSum, rest, r.streams[0]));
+    CUDA(cudaStreamSynchronize(r.streams[0]));
+    CUDA(cudaMemcpy(&x, r.receive[0], sizeof x, cudaMemcpyDeviceToHost));
+    std::printf("the sum of the survivors: %g\n", x);
+    NCCL(ncclCommDestroy(rest));
+  }
   NCCL(ncclCommAbort(r.comm));
   return failed == ncclSuccess || again == ncclSuccess ? 1 : 0;
 }
@@ -590,7 +623,7 @@ int main(int argc, char** argv) {
   long long sums[3] = {};
   sums[1] = processes == 1 ? client::refusals(all.at(0)) : 0;
   all.run();
-  sums[0] = all.wrong();
+  sums[0] = all.wrong() + (processes == 1 ? client::reshape(all.ranks()) : 0);
   sums[2] = all.checked();
   all.destroy();
 #ifdef MPI_SUPPORT

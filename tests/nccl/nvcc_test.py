@@ -19,6 +19,11 @@ CASES = [
      "void f() { n::k<A<int>, 3><<<dim3(g(1), 2), (b), s[1], st>>>(x, h(y, z)); }",
      ["::vgpu::Configured(dim3(g(1), 2), (b), s[1], st)", "n::k<A<int>, 3>(vgpu_values...); }, x, h(y, z));"], ["<<<"]),
     ("over several lines, which stay as many", "void f() {\n  k<<<1,\n      2>>>(a,\n           b);\n}", ["Configured(1,\n      2)"], ["<<<"]),
+    ("in a macro, between the brackets of the launch and its arguments",
+     "__global__ void k(int);\n#define GO(x) \\\n  k<<<1, \\\n      2>>> \\\n    (x); \\\n  q();\nvoid f() { GO(1) }",
+     ['::vgpu::Configured(1, \\\n      2) \\\n    .run("k"', "}, x); \\\n  q();\nvoid f() { GO(1) }"], ["<<<"]),
+    ("with the kernel's name on a line of its own", "#define GO n::k<int> \\\n  <<<1, 2>>>(1)",
+     ['::vgpu::Configured(1, 2) \\\n  .run("n::k<int>"'], ["<<<"]),
     ("a comment and a string stay", 'void f() { g("k<<<1,1>>>(x)"); } // k<<<1,1>>>(x)',
      ['g("k<<<1,1>>>(x)")', "// k<<<1,1>>>(x)"], ["vgpu"]),
     ("shifts stay", "int f(int a) { return a << 3 >> 1; }", ["a << 3 >> 1"], ["vgpu"]),
@@ -55,6 +60,37 @@ def must(code, said, name):
     check(code == 0, name, said)
     if code != 0:
         sys.exit(1)  # the tests below need it
+
+
+HOST = """#include <nccl.h>
+#include <stdio.h>
+int main(void) {
+  int version = 0;
+  void* memory = NULL;
+  cudaStream_t stream = NULL;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  if (ncclGetVersion(&version) != ncclSuccess || cudaMalloc(&memory, 64) != cudaSuccess ||
+      cudaStreamCreate(&stream) != cudaSuccess || cudaMemsetAsync(memory, 0, 64, stream) != cudaSuccess ||
+      cudaStreamWaitEvent(stream, NULL, 0) == cudaSuccess || cudaStreamDestroy(stream) != cudaSuccess ||
+      cudaFree(memory) != cudaSuccess)
+    return 1;
+  printf("%d %u\\n", version == NCCL_VERSION_CODE, config.magic);
+  return 0;
+}
+"""
+
+
+def host_programs(folder, nvcc):
+    """C, and C++ before C++20, get the runtime's calls from the emulator's headers."""
+    nccl = pathlib.Path(nvcc).resolve().parent.parent.parent
+    for compiler, suffix, standard in [("gcc", "c", s) for s in ("c99", "c11")] + [("g++", "cpp", s) for s in ("c++14", "c++17", "c++20")]:
+        source, program = folder / f"host.{suffix}", folder / "host"
+        source.write_text(HOST)
+        code, said = run([compiler, f"-std={standard}", "-Wall", "-Wextra", "-Werror", "-pedantic", f"-I{nccl}/include",
+                          f"-I{nccl}/cuda/include", source, "-o", program, f"-L{nccl}/lib", "-lnccl",
+                          f"-L{nccl}/cuda/lib64", "-lcudart", f"-Wl,-rpath,{nccl}/lib"])
+        code, said = run([program]) if code == 0 else (code, said)
+        check(code == 0 and said == f"1 {0xcafebeef}\n", f"a program in {standard} with nccl.h and cuda_runtime.h", said)
 
 
 def translations(folder):
@@ -103,6 +139,7 @@ def main():
         sys.exit(__doc__)
     with tempfile.TemporaryDirectory() as folder:
         translations(folder)
+        host_programs(pathlib.Path(folder), sys.argv[1])
         programs(sys.argv[1], folder)
     sys.exit(1 if failed else 0)
 

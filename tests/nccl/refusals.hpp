@@ -77,6 +77,39 @@ inline int refusals(const Rank& r) {
   NCCL(ncclGroupStart());  // the group's end reports a call that was refused within it
   expect(ncclBcast(x, 1, ncclFloat, 77, r.comm, stream), ncclInvalidArgument, "root 77");
   expect(ncclGroupEnd(), ncclInvalidArgument, "root 77");
+  NCCL(ncclGroupStart());
+  NCCL(ncclBcast(x, 1, ncclFloat, 0, r.comm, stream));
+  expect(ncclGroupSimulateEnd(NULL), ncclInvalidUsage, "were dropped");
+  expect(ncclAlltoAll(x, x, 1, ncclFloat, r.comm, stream), ncclInvalidArgument, "are the same");
+  expect(ncclGather(x, x, 1, ncclFloat, 99, r.comm, stream), ncclInvalidArgument, "root 99");
+  expect(ncclScatter(x, NULL, 1, ncclFloat, r.rank, r.comm, stream), ncclInvalidArgument,
+         "recvbuff is NULL");
+  expect(ncclAlltoAll(x, r.receive[0], std::size_t{1} << 60, ncclFloat, r.comm, stream),
+         ncclInvalidArgument, "more than a device holds");
+  expect(ncclCommInitRankScalable(&comm, 1, 0, 0, &id, NULL), ncclInvalidArgument, "nId is 0");
+  int listed[] = {r.rank, 0, 0};
+  expect(ncclCommShrink(r.comm, listed, 0, &comm, NULL, NCCL_SHRINK_DEFAULT), ncclInvalidArgument,
+         "excludeRanksCount is 0");
+  expect(ncclCommShrink(r.comm, listed, 1, &comm, NULL, 7), ncclInvalidArgument,
+         "shrinkFlags is 7");
+  int members = 0;
+  NCCL(ncclCommCount(r.comm, &members));
+  if (members > 1)
+    expect(ncclCommShrink(r.comm, listed, 1, &comm, NULL, NCCL_SHRINK_DEFAULT), ncclInvalidArgument,
+           "the caller");
+  if (members > 2)
+    expect(ncclCommShrink(r.comm, listed + 1, 2, &comm, NULL, NCCL_SHRINK_DEFAULT),
+           ncclInvalidArgument, "twice");
+  expect(ncclCommGrow(r.comm, members, NULL, -1, &comm, NULL), ncclInvalidArgument, "nRanks is");
+  expect(ncclCommGrow(r.comm, members + 1, NULL, 0, &comm, NULL), ncclInvalidArgument, "rank is 0");
+  expect(ncclCommGrow(NULL, 2, NULL, 1, &comm, NULL), ncclInvalidArgument, "uniqueId is NULL");
+  expect(ncclCommRevoke(r.comm, 3), ncclInvalidArgument, "revokeFlags is 3");
+  ncclWindow_t window = NULL;
+  expect(ncclCommWindowRegister(r.comm, &host, 4, &window, NCCL_WIN_DEFAULT), ncclInvalidArgument,
+         "buff is neither");
+  expect(ncclCommWindowRegister(r.comm, x, 4, &window, 9), ncclInvalidArgument, "winFlags is 9");
+  NCCL(ncclCommWindowRegister(r.comm, x, 4, &window, NCCL_WIN_COLL_SYMMETRIC));
+  NCCL(ncclCommWindowDeregister(r.comm, window));
   void* memory = NULL;
   void* handle = NULL;
   NCCL(ncclMemAlloc(&memory, 1024));

@@ -66,9 +66,22 @@ def failure(build, how, result, words, most_seconds, **environment):
     return 0 if good else 1
 
 
+def survivors(build):
+    """Rank 1 of 3 is killed; ranks 0 and 2 go on with a communicator of their own (ncclCommShrink)."""
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [start([build / "bin/nccl_client", "--id-file", pathlib.Path(folder, "id"), "--rank", r, "--ranks", 3,
+                        "--fail", "shrink"]) for r in range(3)]
+        codes, outputs = zip(*(finish(p, 60) for p in ranks))
+    good = all(codes[r] == 0 and "the sum of the survivors: 4\n" in outputs[r] for r in (0, 2))
+    print(f"{'' if good else 'FAILED: '}rank 1 dies, ranks 0 and 2 shrink: {outputs[0].splitlines()[-1:]}", flush=True)
+    if not good:
+        print(codes, *outputs, sep="\n")
+    return 0 if good else 1
+
+
 def failures(build):
     remote, system = 6, 2
-    return (failure(build, "die", remote, "is gone: its process has died", 5) +
+    return (survivors(build) + failure(build, "die", remote, "is gone: its process has died", 5) +
             failure(build, "abort", remote, "rank 1 called ncclCommAbort", 5) +
             failure(build, "late", system, "waited 1500 ms for", 4, RINGSMITH_NCCL_TIMEOUT_MS="1500"))
 

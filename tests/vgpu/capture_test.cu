@@ -117,3 +117,26 @@ TEST_CASE("only the thread that began a capture ends it, unless the mode is rela
     cuda_check(cudaGraphDestroy(graph));
   }
 }
+
+TEST_CASE("an event of a capture cannot be waited for outside of it") {
+  cudaEvent_t event = nullptr;
+  cuda_check(cudaEventCreate(&event));
+  const TestStream stream, other;
+  cuda_check(cudaStreamBeginCapture(stream.get(), kRelaxed));
+  cuda_check(cudaEventRecord(event, stream.get()));
+  CHECK(cudaStreamWaitEvent(other.get(), event, 0) == cudaErrorNotSupported);
+  CHECK(cudaStreamWaitEvent(stream.get(), event, 0) == cudaSuccess);
+  CHECK(cudaEventQuery(event) == cudaErrorCapturedEvent);
+  CHECK(cudaEventSynchronize(event) == cudaErrorCapturedEvent);
+  (void)cudaGetLastError();
+  cudaGraph_t graph = nullptr;
+  cuda_check(cudaStreamEndCapture(stream.get(), &graph));
+  CHECK(cudaEventQuery(event) == cudaErrorCapturedEvent);
+  (void)cudaGetLastError();
+  cuda_check(cudaEventRecord(event, stream.get()));
+  cuda_check(cudaEventSynchronize(event));
+  cuda_check(cudaStreamWaitEvent(other.get(), event, 0));
+  cuda_check(cudaStreamSynchronize(other.get()));
+  cuda_check(cudaGraphDestroy(graph));
+  cuda_check(cudaEventDestroy(event));
+}

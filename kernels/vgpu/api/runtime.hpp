@@ -1,14 +1,24 @@
-// The calls of the CUDA runtime that the emulator implements. Numbers and names are CUDA's.
+// The calls of the CUDA runtime that the emulator implements. Numbers and names are CUDA's, and so
+// is C linkage: programs in C and in C++ before C++20 get this part of the emulator.
 #pragma once
 
-#include <cstddef>
+#include <stddef.h>
+
+#ifdef __cplusplus
+#define VGPU_DEFAULT(value) = value  // a default argument
+#define VGPU_INT : int               // the type of an enumeration
+extern "C" {
+#else
+#define VGPU_DEFAULT(value)
+#define VGPU_INT
+#endif
 
 // ---- error codes and their texts ----
 //
 // In addition to the code, the emulator stores, per thread, a sentence that describes the error
 // (vgpu::why()). ringsmith's cuda_check appends it.
 
-enum cudaError_t : int {
+typedef enum cudaError_t VGPU_INT {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
@@ -38,31 +48,28 @@ enum cudaError_t : int {
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
   cudaErrorStreamCaptureUnmatched = 903,
+  cudaErrorStreamCaptureImplicit = 906,
+  cudaErrorCapturedEvent = 907,
   cudaErrorStreamCaptureWrongThread = 908,
-};
+} cudaError_t;
 
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
-cudaError_t cudaGetLastError();  // also resets the last error
-cudaError_t cudaPeekAtLastError();
-
-namespace vgpu {
-// Describes the failure of this thread's last failed call. Returns "" if no call has failed.
-const char* why();
-}  // namespace vgpu
+cudaError_t cudaGetLastError(void);  // also resets the last error
+cudaError_t cudaPeekAtLastError(void);
 
 // ---- devices: number, current device, properties ----
 
-struct cudaUUID_t {
+typedef struct cudaUUID_t {
   char bytes[16];
-};
+} cudaUUID_t;
 
-struct cudaDeviceProp {
+typedef struct cudaDeviceProp {
   char name[256];
   cudaUUID_t uuid;  // the same in every process of this machine
-  std::size_t totalGlobalMem;
-  std::size_t sharedMemPerBlock;
-  std::size_t sharedMemPerBlockOptin;
+  size_t totalGlobalMem;
+  size_t sharedMemPerBlock;
+  size_t sharedMemPerBlockOptin;
   int warpSize;
   int maxThreadsPerBlock;
   int maxThreadsDim[3];
@@ -78,9 +85,9 @@ struct cudaDeviceProp {
   int integrated;
   int unifiedAddressing;
   int canMapHostMemory;
-};
+} cudaDeviceProp;
 
-enum cudaDeviceAttr : int {
+typedef enum cudaDeviceAttr VGPU_INT {
   cudaDevAttrMaxThreadsPerBlock = 1,
   cudaDevAttrMaxSharedMemoryPerBlock = 8,
   cudaDevAttrWarpSize = 10,
@@ -88,20 +95,20 @@ enum cudaDeviceAttr : int {
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrComputeCapabilityMinor = 76,
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
-};
+} cudaDeviceAttr;
 
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
-cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaDriverGetVersion(int* version);
 // Writes e.g. "0000:03:00.0" to text. length must be at least 13.
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device);
 // Only waits for the device. CUDA would also free the process's memory there.
-cudaError_t cudaDeviceReset();
+cudaError_t cudaDeviceReset(void);
 
 // Peer access lets a device access a peer's memory. Without it, a kernel's access faults.
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
@@ -119,9 +126,9 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 
 struct CUstream_st;
 struct CUevent_st;
-using cudaStream_t = CUstream_st*;
-using cudaEvent_t = CUevent_st*;
-using cudaHostFn_t = void (*)(void* data);
+typedef struct CUstream_st* cudaStream_t;
+typedef struct CUevent_st* cudaEvent_t;
+typedef void (*cudaHostFn_t)(void* data);
 
 #define cudaStreamDefault 0x00
 #define cudaStreamNonBlocking 0x01
@@ -138,7 +145,8 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);  // queued operations still run
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);  // cudaErrorNotReady while work is left
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
+                                unsigned flags VGPU_DEFAULT(0));
 // Runs a host function, which must not call CUDA, in stream order.
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data);
 
@@ -152,26 +160,26 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 
 // ---- device memory, pinned host memory and copies ----
 
-enum cudaMemcpyKind : int {
+typedef enum cudaMemcpyKind VGPU_INT {
   cudaMemcpyHostToHost = 0,
   cudaMemcpyHostToDevice = 1,
   cudaMemcpyDeviceToHost = 2,
   cudaMemcpyDeviceToDevice = 3,
   cudaMemcpyDefault = 4,
-};
+} cudaMemcpyKind;
 
-enum cudaMemoryType : int {
+typedef enum cudaMemoryType VGPU_INT {
   cudaMemoryTypeUnregistered = 0,
   cudaMemoryTypeHost = 1,
   cudaMemoryTypeDevice = 2,
-};
+} cudaMemoryType;
 
-struct cudaPointerAttributes {
+typedef struct cudaPointerAttributes {
   cudaMemoryType type;
   int device;
   void* devicePointer;
   void* hostPointer;
-};
+} cudaPointerAttributes;
 
 #define cudaHostAllocDefault 0x00
 #define cudaHostAllocPortable 0x01
@@ -180,49 +188,32 @@ struct cudaPointerAttributes {
 #define cudaHostRegisterPortable 0x01
 #define cudaHostRegisterMapped 0x02
 
-cudaError_t cudaMalloc(void** pointer, std::size_t bytes);
+cudaError_t cudaMalloc(void** pointer, size_t bytes);
 cudaError_t cudaFree(void* pointer);  // waits for the memory's device, like CUDA's
-cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes);
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes);
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer);
 
-cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned flags);
-inline cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) {
+cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned flags);
+static inline cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
   return cudaHostAlloc(pointer, bytes, cudaHostAllocDefault);
 }
 cudaError_t cudaFreeHost(void* pointer);
-cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned flags);
+cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void* pointer);
 cudaError_t cudaHostGetDevicePointer(void** device_pointer, void* host_pointer, unsigned flags);
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
-                                std::size_t bytes, cudaStream_t stream);
-cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
-                              std::size_t from_pitch, std::size_t width, std::size_t height,
-                              cudaMemcpyKind kind, cudaStream_t stream);
-cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStream_t stream);
+                                size_t bytes, cudaStream_t stream);
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* pointer, int value, size_t bytes, cudaStream_t stream);
 // cudaMemcpy and cudaMemset use the legacy default stream, and fail if it is refused. cudaMemcpy
 // waits for the copy.
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
-cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes);
-
-template <class T>
-cudaError_t cudaMalloc(T** pointer, std::size_t bytes) {
-  return cudaMalloc(reinterpret_cast<void**>(pointer), bytes);
-}
-template <class T>
-cudaError_t cudaHostAlloc(T** pointer, std::size_t bytes, unsigned flags) {
-  return cudaHostAlloc(reinterpret_cast<void**>(pointer), bytes, flags);
-}
-template <class T>
-cudaError_t cudaMallocHost(T** pointer, std::size_t bytes) {
-  return cudaMallocHost(reinterpret_cast<void**>(pointer), bytes);
-}
-template <class T>
-cudaError_t cudaHostGetDevicePointer(T** device_pointer, void* host_pointer, unsigned flags) {
-  return cudaHostGetDevicePointer(reinterpret_cast<void**>(device_pointer), host_pointer, flags);
-}
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemset(void* pointer, int value, size_t bytes);
 
 // ---- memory and events between processes ----
 //
@@ -235,12 +226,12 @@ cudaError_t cudaHostGetDevicePointer(T** device_pointer, void* host_pointer, uns
 #define CUDA_IPC_HANDLE_SIZE 64
 #define cudaIpcMemLazyEnablePeerAccess 0x01
 
-struct cudaIpcMemHandle_t {
+typedef struct cudaIpcMemHandle_t {
   char reserved[CUDA_IPC_HANDLE_SIZE];
-};
-struct cudaIpcEventHandle_t {
+} cudaIpcMemHandle_t;
+typedef struct cudaIpcEventHandle_t {
   char reserved[CUDA_IPC_HANDLE_SIZE];
-};
+} cudaIpcEventHandle_t;
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer);
 // Maps the block for the current device.
@@ -250,3 +241,29 @@ cudaError_t cudaIpcCloseMemHandle(void* base);
 // The event must have been created with cudaEventInterprocess | cudaEventDisableTiming.
 cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event);
 cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle);
+
+#ifdef __cplusplus
+}  // extern "C"
+
+namespace vgpu {
+// Describes the failure of this thread's last failed call. Returns "" if no call has failed.
+const char* why();
+}  // namespace vgpu
+
+template <class T>
+cudaError_t cudaMalloc(T** pointer, size_t bytes) {
+  return cudaMalloc(reinterpret_cast<void**>(pointer), bytes);
+}
+template <class T>
+cudaError_t cudaHostAlloc(T** pointer, size_t bytes, unsigned flags) {
+  return cudaHostAlloc(reinterpret_cast<void**>(pointer), bytes, flags);
+}
+template <class T>
+cudaError_t cudaMallocHost(T** pointer, size_t bytes) {
+  return cudaMallocHost(reinterpret_cast<void**>(pointer), bytes);
+}
+template <class T>
+cudaError_t cudaHostGetDevicePointer(T** device_pointer, void* host_pointer, unsigned flags) {
+  return cudaHostGetDevicePointer(reinterpret_cast<void**>(device_pointer), host_pointer, flags);
+}
+#endif

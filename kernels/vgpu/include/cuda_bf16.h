@@ -1,6 +1,8 @@
 // <cuda_bf16.h> of the emulator: __nv_bfloat16.
 #pragma once
 
+#if defined(__cplusplus) && __cplusplus >= 202002L  // kernels need C++20
+
 #include "kernels/vgpu/api/float16.hpp"
 #include "kernels/vgpu/api/thread.hpp"
 
@@ -21,3 +23,4 @@ inline float __bfloat162float(__nv_bfloat16 h) { return h; }
 VGPU_FLOAT16_FUNCTIONS(__nv_bfloat16)
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 h) { return h.bits(); }
 inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short u) { return __nv_bfloat16::from_bits(u); }
+#endif

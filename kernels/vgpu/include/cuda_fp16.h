@@ -1,6 +1,8 @@
 // <cuda_fp16.h> of the emulator: __half.
 #pragma once
 
+#if defined(__cplusplus) && __cplusplus >= 202002L  // kernels need C++20
+
 #include "kernels/vgpu/api/float16.hpp"
 #include "kernels/vgpu/api/thread.hpp"
 
@@ -22,3 +24,4 @@ inline float __half2float(__half h) { return h; }
 VGPU_FLOAT16_FUNCTIONS(__half)
 inline unsigned short __half_as_ushort(__half h) { return h.bits(); }
 inline __half __ushort_as_half(unsigned short u) { return __half::from_bits(u); }
+#endif
