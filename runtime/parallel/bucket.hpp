@@ -24,7 +24,9 @@
 
 namespace ringsmith {
 
-constexpr Bytes kFirstBucketCap = MiB(1);
+// Default sizes, in MiB, at which a bucket is closed. The first bucket is small, so that
+// communication starts early.
+constexpr int kFirstBucketMb = 1, kBucketMb = 25;
 
 struct BucketItem {
   Elements count;
@@ -57,8 +59,8 @@ struct BucketAssignment {
 // second plan, in that order, replaces it. Both fit into the same arena.
 
 struct BucketCaps {
-  Bytes first = kFirstBucketCap;
-  Bytes rest = MiB(25);
+  Bytes first = MiB(kFirstBucketMb);
+  Bytes rest = MiB(kBucketMb);
 };
 
 struct BucketSlot {

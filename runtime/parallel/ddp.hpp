@@ -52,8 +52,8 @@ enum class Overlap : std::uint8_t { automatic, on, off, alternate };
 Overlap parse_overlap(std::string_view name);
 
 struct DdpOptions {
-  double bucket_cap_mb = 25;            // MiB of gradients at which a bucket is closed
-  double first_bucket_mb = 1;           // small, so that communication starts early
+  double bucket_cap_mb = kBucketMb;  // MiB of gradients at which a bucket is closed
+  double first_bucket_mb = kFirstBucketMb;
   bool find_unused_parameters = false;  // see ReducerOptions
   bool static_graph = false;            // see ReducerOptions
   // At the start of each synchronising forward with grad mode on, rank 0's buffers (running
