@@ -24,9 +24,7 @@
 
 namespace ringsmith {
 
-// Default sizes, in MiB, at which a bucket is closed. The first bucket is small, so that
-// communication starts early.
-constexpr int kFirstBucketMb = 1, kBucketMb = 25;
+constexpr int kFirstBucketMb = 1, kBucketMb = 25;  // default caps, in MiB
 
 struct BucketItem {
   Elements count;
