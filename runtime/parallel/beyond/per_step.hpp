@@ -10,14 +10,14 @@
 //
 //   PerStepTraining training(model, optimizer, connect_to_coordinator(), options);
 //   while (training.step() < steps) {
-//     const auto counted = training.try_gradients([&](DistributedDataParallel& ddp, const Turn& t) {
+//     const auto turn = training.try_gradients([&](DistributedDataParallel& ddp, const Turn& t) {
 //       const Batch batch = dataset.get(sampler.indices(t.rank, t.ranks));
 //       const Tensor loss = cross_entropy(ddp.forward(batch.inputs), batch.targets);
 //       loss.backward();
 //       return double{loss.item<float>()};
 //     });
-//     if (!counted) continue;  // a rank was lost
-//     sampler.step_done(counted->ranks);
+//     if (!turn) continue;  // a rank was lost
+//     sampler.step_done(turn->ranks);
 //     optimizer.step();
 //     training.update_done(true);
 //   }
