@@ -71,6 +71,7 @@ constexpr Rule kRules[] = {
     {"adam", 14, kNone, true},
     {"adam_all", 14, kNone, true},
     {"sum_of_squares", 2},
+    {"clip_factor", 3},  // root, square, sum
     {"scale", 1, kNone, true},
     {"unscale", 2, kNone, true},  // test for finite, and the product
 };

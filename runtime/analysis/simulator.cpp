@@ -36,19 +36,19 @@ class Clocks : public Observer {
     const Step& s = step_of(rank, step);
     const double bytes = bytes_of(s.send_chunk, s.chunks);
     RankClock& me = ranks_[at(rank)];
-    SimulatedChannel& wire = connection(rank, s.send_peer);
-    const std::size_t n = wire.starts.size();
+    SimulatedChannel& channel = channel_of(rank, s.send_peer);
+    const std::size_t n = channel.starts.size();
     double start = me.clock;
     if (bytes > 0) {
       const auto slots = static_cast<std::size_t>(network_.slots);
-      const double credit = n >= slots ? wire.done[n - slots] : 0;
+      const double credit = n >= slots ? channel.done[n - slots] : 0;
       start = std::max(std::max(me.clock, me.out_free), credit);
       me.out_free = start + bytes * network_.link(rank, s.send_peer).beta;
       me.clock = start;
       ++result_.messages;
       result_.bytes += bytes;
     }
-    wire.starts.push_back(start);
+    channel.starts.push_back(start);
     if (keep_) event(rank, step).posted = start;
   }
 
@@ -58,17 +58,17 @@ class Clocks : public Observer {
     RankClock& me = ranks_[at(rank)];
     const double began = me.clock;
     double arrived = me.clock;
-    SimulatedChannel* wire = sender == rank ? nullptr : &connection(sender, rank);
+    SimulatedChannel* channel = sender == rank ? nullptr : &channel_of(sender, rank);
     if (bytes > 0) {
-      if (wire != nullptr) {
+      if (channel != nullptr) {
         const Link link = network_.link(sender, rank);
-        const double start = wire->starts[wire->done.size()];
+        const double start = channel->starts[channel->done.size()];
         me.in_free = std::max(start + link.alpha, me.in_free) + bytes * link.beta;
         arrived = std::max(me.clock, me.in_free);
       }
       me.clock = arrived + (s.action == Action::reduce ? bytes * network_.gamma : 0);
     }
-    if (wire != nullptr) wire->done.push_back(me.clock);
+    if (channel != nullptr) channel->done.push_back(me.clock);
     if (keep_) {
       StepEvents& e = event(rank, step);
       e.began = began;
@@ -98,8 +98,8 @@ class Clocks : public Observer {
   double bytes_of(int chunk, int chunks) {
     return static_cast<double>(message_count(schedule_, chunk, chunks) * element_size_);
   }
-  SimulatedChannel& connection(int from, int to) {
-    return connections_[at(from) * ranks_.size() + at(to)];
+  SimulatedChannel& channel_of(int from, int to) {
+    return channels_[at(from) * ranks_.size() + at(to)];
   }
   StepEvents& event(int rank, int step) {
     return result_.events[first_event_[at(rank)] + at(step)];
@@ -110,15 +110,15 @@ class Clocks : public Observer {
   const Network& network_;
   bool keep_;
   std::vector<RankClock> ranks_;
-  std::unordered_map<std::size_t, SimulatedChannel> connections_;
+  std::unordered_map<std::size_t, SimulatedChannel> channels_;
   Simulation result_;
   std::vector<std::size_t> first_event_;  // of each rank, in result_.events
 };
 
 // All ranks of a ring between two steps, with the arithmetic of Clocks. Each half of a step is one
 // branchless loop over all ranks, which the compiler can vectorise.
-struct Front {
-  explicit Front(std::size_t n)
+struct RingClocks {
+  explicit RingClocks(std::size_t n)
       : alpha(n), beta_in(n), beta_out(n), clock(n), out_free(n), in_free(n), start(n + 1) {}
 
   // Posts a message on every rank. bytes[r]: size of rank r's message; credit[r]: when the slot for
@@ -182,13 +182,13 @@ Simulation simulate_ring_all_reduce(int world, std::size_t count, std::size_t el
   const int steps = 2 * (world - 1);
   Simulation result;
 
-  Front front(n);
+  RingClocks clocks(n);
   for (int r = 0; world > 1 && r < world; ++r) {
     const Link in = network.link(wrap(r - 1, world), r);
     const auto i = static_cast<std::size_t>(r);
-    front.alpha[i] = in.alpha;
-    front.beta_in[i] = in.beta;
-    front.beta_out[i] = network.link(r, wrap(r + 1, world)).beta;
+    clocks.alpha[i] = in.alpha;
+    clocks.beta_in[i] = in.beta;
+    clocks.beta_out[i] = network.link(r, wrap(r + 1, world)).beta;
   }
   // The chunk sizes in bytes, stored twice in a row, so that the sizes that all ranks send in a
   // step are contiguous.
@@ -203,14 +203,14 @@ Simulation simulate_ring_all_reduce(int world, std::size_t count, std::size_t el
   for (int s = 0; s < steps; ++s) {
     const Step step = ring_all_reduce_step(world, 0, s);
     std::vector<double>& row = done[static_cast<std::size_t>(s) % slots];
-    front.post(size.data() + step.send_chunk, row.data() + 1);
-    front.receive(size.data() + step.recv_chunk, step.action == Action::reduce ? network.gamma : 0,
-                  row.data());
+    clocks.post(size.data() + step.send_chunk, row.data() + 1);
+    clocks.receive(size.data() + step.recv_chunk, step.action == Action::reduce ? network.gamma : 0,
+                   row.data());
   }
   result.messages = std::min(count, n) * static_cast<std::uint64_t>(steps);
   result.bytes = static_cast<double>(count * element_size) * steps;
-  result.finished = front.clock;
-  result.seconds = *std::max_element(front.clock.begin(), front.clock.end()) + network.overhead;
+  result.finished = clocks.clock;
+  result.seconds = *std::max_element(clocks.clock.begin(), clocks.clock.end()) + network.overhead;
   return result;
 }
 
@@ -244,14 +244,14 @@ double all_reduce_time(const Topology& topology, Algorithm algorithm, int world,
     // First a reduce-scatter within each node, then one ring per GPU of a node (all rings run
     // concurrently), then an all-gather within each node.
     const Link shared = topology.network(per_node).link(0, per_node);
-    const Network wire = Network::uniform(shared, topology.gamma);
+    const Network between = Network::uniform(shared, topology.gamma);
     const Network inside = topology.network(0);
     const double before =
         simulate(direct_schedule(Collective::reduce_scatter, per_node, count), 1, inside).seconds;
     const double after =
         simulate(direct_schedule(Collective::all_gather, per_node, count), 1, inside).seconds;
     const auto part = count / static_cast<std::size_t>(per_node);
-    const auto ring = simulate_ring_all_reduce(world / per_node, part, 1, wire);
+    const auto ring = simulate_ring_all_reduce(world / per_node, part, 1, between);
     return before + ring.seconds + after - topology.overhead;
   }
   const Schedule schedule =

@@ -24,7 +24,7 @@
 
 namespace ringsmith {
 
-constexpr Bytes kFirstBucketCap = MiB(1);
+constexpr int kFirstBucketMb = 1, kBucketMb = 25;  // default caps, in MiB
 
 struct BucketItem {
   Elements count;
@@ -57,8 +57,8 @@ struct BucketAssignment {
 // second plan, in that order, replaces it. Both fit into the same arena.
 
 struct BucketCaps {
-  Bytes first = kFirstBucketCap;
-  Bytes rest = MiB(25);
+  Bytes first = MiB(kFirstBucketMb);
+  Bytes rest = MiB(kBucketMb);
 };
 
 struct BucketSlot {

@@ -52,10 +52,10 @@ enum class Overlap : std::uint8_t { automatic, on, off, alternate };
 Overlap parse_overlap(std::string_view name);
 
 struct DdpOptions {
-  double bucket_cap_mb = 25;            // MiB of gradients at which a bucket is closed
-  double first_bucket_mb = 1;           // small, so that communication starts early
-  bool find_unused_parameters = false;  // see ReducerOptions
-  bool static_graph = false;            // see ReducerOptions
+  double bucket_cap_mb = kBucketMb;         // MiB of gradients at which a bucket is closed
+  double first_bucket_mb = kFirstBucketMb;  // small, so that communication starts early
+  bool find_unused_parameters = false;      // see ReducerOptions
+  bool static_graph = false;                // see ReducerOptions
   // At the start of each synchronising forward with grad mode on, rank 0's buffers (running
   // statistics) replace the other ranks'. A forward under NoGradGuard never communicates, nor does
   // a forward under no_sync outside join(), so a single rank may evaluate the model.

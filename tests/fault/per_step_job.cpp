@@ -149,8 +149,8 @@ class Child {
       step = training.step();
       const auto quorum = training.quorum();
       std::vector<std::int64_t> mine;
-      const bool counts = training.try_step(
-          [&](DistributedDataParallel& ddp, const Turn& turn) {
+      const auto counted =
+          training.try_gradients([&](DistributedDataParallel& ddp, const Turn& turn) {
             die(step, Death::forward);
             if (plan_.stop && plan_.stop->rank == rank_ && plan_.stop->step == step && !stop.here())
               raise(SIGTERM);
@@ -172,15 +172,20 @@ class Child {
             }
             micro_step(batches.front());
             return sum;
-          },
-          [&](const Turn& turn) { sampler.step_done(turn.ranks); });
-      if (counts)
+          });
+      if (counted) {
+        scaler.unscale_(optimizer);
+        sampler.step_done(counted->ranks);
+        const bool made = scaler.step(optimizer);
+        scaler.update();
+        training.update_done(made);
         say(fmt::format("counted {} {} {} {} {} {} {} {}", step, quorum.id, quorum.joining,
                         digest_of(model, optimizer, scaler.get_scale(), training.updates()),
                         quorum.ranks.size(), fmt::join(quorum.ranks, " "), mine.size(),
                         fmt::join(mine, " ")));
-      else if (!training.stop_asked())
+      } else if (!training.stop_asked()) {
         say("failed");
+      }
     }
     step = plan_.steps;
     if (!training.over()) training.finish([](comm::ProcessGroup& all) { all.barrier(); });

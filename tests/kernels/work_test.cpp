@@ -1,6 +1,11 @@
 // Compares the profiler's counts of operations and bytes with those computed by hand.
 #include "kernels/work.hpp"
 
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -38,6 +43,20 @@ profile::KernelWork counted(const char* name, const Body& body) {
 
 std::vector<float> numbers(std::int64_t n) {
   return std::vector<float>(static_cast<std::size_t>(n), 0.5F);
+}
+
+// The names of all kernels that the headers of kernels/ declare for a device.
+std::set<std::string> declared_kernels() {
+  const std::regex declaration(R"(\bRINGSMITH_(KERNEL|ON_DEVICE|ON_DEVICE_TYPED|PROFILED)\((\w+))");
+  std::set<std::string> names;
+  for (const auto& file : std::filesystem::directory_iterator(RINGSMITH_SOURCE_DIR "/kernels")) {
+    if (file.path().extension() != ".hpp" || file.path().filename() == "on_device.hpp") continue;
+    std::ifstream text(file.path());
+    std::smatch found;
+    for (std::string line; std::getline(text, line);)
+      if (std::regex_search(line, found, declaration)) names.insert(found[2]);
+  }
+  return names;
 }
 
 View<float> view_of(std::vector<float>& v) {
@@ -228,4 +247,21 @@ TEST_CASE("a product of nothing is no work", "[work]") {
   });
   CHECK(work.flop == 0);
   CHECK(work.bytes == 4 * 6);
+}
+
+TEST_CASE("every kernel has a rule for its operations, or has none of them", "[work]") {
+  // They only move or select numbers, or compute with integers.
+  const std::set<std::string> none{"check_indices", "check_targets", "copy",
+                                   "dropout_mask",  "embedding",     "fill",
+                                   "masked_fill",   "max_backward",  "round_all"};
+  Operands one;
+  for (int i = 0; i < 4; ++i) one.add<float>(1);
+  one.inner = one.pairs = 1;
+  const std::set<std::string> kernels = declared_kernels();
+  REQUIRE(kernels.size() > 50);
+  for (const std::string& name : none) CHECK(kernels.contains(name));
+  for (const std::string& name : kernels) {
+    INFO(name << ": add a row to kRules in kernels/cpu/work.cpp, or its name to this test");
+    CHECK((work_of(name.c_str(), one).flop > 0) != none.contains(name));
+  }
 }

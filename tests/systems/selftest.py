@@ -15,6 +15,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(HERE))
 
 import commands  # noqa: E402
+import contributing  # noqa: E402
 import includes  # noqa: E402
 
 
@@ -96,6 +97,24 @@ class Includes(unittest.TestCase):
             subprocess.run(["git", "init", "-q", name], check=True)
             done = subprocess.run([sys.executable, HERE / "includes.py", "--root", name], capture_output=True, text=True)
             self.assertEqual((done.returncode, done.stdout.split(": ")[:2]), (1, ["a.cpp", "Catch::Contains"]))
+
+
+class Contributing(unittest.TestCase):
+    def test_what_no_longer_exists(self):
+        tree = contributing.Tree(ROOT)
+        for line, fault in [
+            ("`kernels/clamp.hpp`, `RINGSMITH_KERNEL(clamp, ClampFn)`, `types/collective.hpp`, [x](labs/README.md)", None),
+            ("`labs/NN-slug/`, `NAME.hpp`, `build/release/x`, words/and words.md outside of code", None),
+            ("`kernel/clamp.hpp`", "there is no kernel/softmax.hpp"),
+            ("`.ci/lynt`", "there is no .ci/lynt"),
+            ("[x](labs/READ.md#files)", "there is no labs/READ.md"),
+            ("`kParallel" + "Grains`", "no source has the name kParallel" + "Grains"),
+            ("```\nninja tests_kernel\n```", "tests_kernel: there is no folder tests/kernel"),
+            ("`lesson00_whose`", "lesson00_whose: there is no lessons/00-.../whose.cpp"),
+        ]:
+            found = contributing.faults(line, tree)
+            with self.subTest(line):
+                self.assertEqual([f.split(": ", 1)[1] for f in found[:1]], [fault] if fault else [])
 
 
 class Units(unittest.TestCase):

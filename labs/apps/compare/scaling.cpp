@@ -14,6 +14,7 @@
 #include "labs/apps/compare/chart.hpp"
 #include "labs/apps/compare/prediction.hpp"
 #include "runtime/comm/schedule/select.hpp"
+#include "runtime/parallel/bucket.hpp"
 
 using namespace ringsmith;
 using namespace ringsmith::apps;
@@ -24,7 +25,7 @@ struct Options {
   std::string topology = "dgx-h100", model = "resnet50", svg;
   std::vector<std::string> algorithms{"ring", "double_tree", "hierarchical"};
   int from = 2, to = 16384;
-  double bucket_cap_mb = 25, compute_ms = 0;
+  double bucket_cap_mb = kBucketMb, compute_ms = 0;
 };
 
 constexpr const char* kFooter = R"(
@@ -147,8 +148,8 @@ int run(int argc, char** argv) {
   require_algorithms(o, topology);
   require_writable(o.svg);
   const double compute = o.compute_ms > 0 ? o.compute_ms * 1e-3 : model.flops / topology.flops;
-  const auto buckets =
-      buckets_of(model, MiB(1), Bytes(static_cast<std::size_t>(o.bucket_cap_mb * 0x1p20)));
+  const auto buckets = buckets_of(model, BucketCaps().first,
+                                  Bytes(static_cast<std::size_t>(o.bucket_cap_mb * 0x1p20)));
   double bytes = 0;
   for (const double bucket : buckets) bytes += bucket;
   fmt::print("{} on {}\n", model.name, topology.name);

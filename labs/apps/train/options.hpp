@@ -18,7 +18,7 @@ struct MachineOptions : JobOptions {
   std::string products = "own";
   std::string bf16_products = "auto";
   std::string float32 = "strict";
-  double bucket_cap_mb = 25;
+  double bucket_cap_mb = kBucketMb;
   bool stage_through_host = false;
   std::string overlap = "auto";
   std::string algorithm = "automatic";

@@ -183,7 +183,7 @@ std::string conditions_of(const ChoiceRow::When& when) {
     text += (text.empty() ? "" : ", ") + condition;
   };
   const auto kib = [&](int world) { return std::to_string(most_bytes(when.size, world) >> 10); };
-  if (when.collectives != kEvery) add(names_of(when.collectives, Collective::all_to_all, ", "));
+  if (when.collectives != kEvery) add(names_of(when.collectives, all_collectives().back(), ", "));
   if (when.asked != kEvery) add(names_of(when.asked, Algorithm::own, " or "));
   if (when.size == SizeLimit::packets)
     add("all parts up to " + kib(1) + " KiB");

@@ -143,7 +143,7 @@ std::optional<Turn> PerStepTraining::try_gradients(const Gradients& gradients) {
       add_zeros();
     else
       loss = gradients(*ddp_, turn);
-    average_over_contributors();
+    correct_averages();
     if (ddp_->group().device().is_cuda()) synchronize(ddp_->group().device());
     exchange_losses(loss);
     if (joined) state = transfers_.take();
@@ -164,17 +164,6 @@ void PerStepTraining::update_done(bool made) {
   updates_ += made ? 1 : 0;
   order_ = ddp_->ready_order();
   at(PerStepMoment::counted);
-}
-
-bool PerStepTraining::try_step(const Gradients& gradients, const Update& before_update) {
-  const std::optional<Turn> turn = try_gradients(gradients);
-  if (!turn) return false;
-  scaler_.unscale_(optimizer_);
-  before_update(*turn);
-  const bool made = scaler_.step(optimizer_);
-  scaler_.update();
-  update_done(made);
-  return true;
 }
 
 void PerStepTraining::finish(const std::function<void(comm::ProcessGroup&)>& body) {
@@ -336,7 +325,8 @@ void PerStepTraining::add_zeros() {
   backward(parameters, zeros);
 }
 
-void PerStepTraining::average_over_contributors() const {
+// DDP has divided the sums by the number of members. Ranks that join have contributed only zeros.
+void PerStepTraining::correct_averages() const {
   if (quorum_.joining == 0 || options_.ddp.op != comm::ReduceOp::avg) return;
   const NoGradGuard no_grad;
   const double factor = static_cast<double>(members()) / contributors();

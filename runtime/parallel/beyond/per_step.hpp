@@ -9,15 +9,18 @@
 //                ^ vote     ^ fails immediately: the first rank to notice aborts the group
 //
 //   PerStepTraining training(model, optimizer, connect_to_coordinator(), options);
-//   while (training.step() < steps)
-//     training.try_step(
-//         [&](DistributedDataParallel& ddp, const Turn& turn) {
-//           const Batch batch = dataset.get(sampler.indices(turn.rank, turn.ranks));
-//           const Tensor loss = cross_entropy(ddp.forward(batch.inputs), batch.targets);
-//           loss.backward();
-//           return double{loss.item<float>()};
-//         },
-//         [&](const Turn& turn) { sampler.step_done(turn.ranks); optimizer.set_lr(...); });
+//   while (training.step() < steps) {
+//     const auto turn = training.try_gradients([&](DistributedDataParallel& ddp, const Turn& t) {
+//       const Batch batch = dataset.get(sampler.indices(t.rank, t.ranks));
+//       const Tensor loss = cross_entropy(ddp.forward(batch.inputs), batch.targets);
+//       loss.backward();
+//       return double{loss.item<float>()};
+//     });
+//     if (!turn) continue;  // a rank was lost
+//     sampler.step_done(turn->ranks);
+//     optimizer.step();
+//     training.update_done(true);
+//   }
 //   training.finish([&](comm::ProcessGroup& group) { ... });
 //
 // - Before each step all ranks ask the coordinator (runtime/job/store/coordinator.hpp) which ranks
@@ -134,9 +137,6 @@ class PerStepTraining {
   // nothing if the step does not count or, without calling `gradients`, if stop_asked() is true.
   [[nodiscard]] std::optional<Turn> try_gradients(const Gradients& gradients);
   void update_done(bool made);  // made: false if the GradScaler skipped the update
-  // Calls before_update after the gradients have been unscaled. Returns true if the step counts.
-  using Update = std::function<void(const Turn&)>;
-  bool try_step(const Gradients& gradients, const Update& before_update);
 
   // Call this after the last step. Runs body on all ranks that are present, and again if a rank is
   // lost while body runs. When finish() returns, the run is over, even for ranks that arrive later.
@@ -174,7 +174,7 @@ class PerStepTraining {
   void add_zeros();
   void leave(bool failed);
   [[nodiscard]] std::vector<Tensor> trained_parameters() const;
-  void average_over_contributors() const;
+  void correct_averages() const;
   void exchange_losses(double loss);
   void at(PerStepMoment moment) const {
     if (options_.at) options_.at(moment);
