@@ -43,8 +43,8 @@ SHARES = {  # of MEMORY, by kind of kernel
 
 # ---- assumptions about hand-offs between devices ----
 FENCE = Figure(1.0e-6, "s of a fence at system scope", "assumed: until the stores of a block have arrived at the peer")
-HOP = Figure(0.7e-6, "s from a store until a poll of the peer sees it", "assumed")
-BARRIERS = Figure(0.6e-6, "s of barriers and polls of a hand-off", "assumed")
+HOP = Figure(1.0e-6, "s from a store until the peer could load it", "assumed")
+BARRIERS = Figure(1.3e-6, "s of barriers and polls of a hand-off", "assumed")
 REMOTE_LOAD = Figure(1.6e-6, "s of a load over NVLink", "assumed")
 LOCAL_LOAD = Figure(0.8e-6, "s of a load from the device's memory", "assumed")
 KERNEL = Figure(3.0e-6, "s from a launch until all blocks of a kernel run, and its end", "assumed")

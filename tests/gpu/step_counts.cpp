@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/cuda/matmul.hpp"
 #include "kernels/vgpu/counters.hpp"
 #include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/node.hpp"
@@ -35,6 +36,10 @@ int main(int argc, char** argv) {
   for (int i = 7; i < argc; ++i) (std::string_view(argv[i]) == "tied" ? tied : clip) = true;
   const auto number = [&](int i) { return std::strtoll(argv[i], nullptr, 10); };
   const std::int64_t vocabulary = number(4), batch = number(5), context = number(6);
+  // By default the emulator computes attention and products without tensor cores, which is faster
+  // there. With this version it launches what a GPU does, apart from one product by cuBLASLt for each
+  // of its own.
+  kernels::cuda::set_matmul_version(9);
   manual_seed(3);
   GPT gpt({.vocabulary = vocabulary,
            .context = context,
