@@ -37,10 +37,11 @@ SIZES = [1 << n for n in range(16, 29)]
 PACK = 16  # bytes of a thread's access
 WARP = 32
 
-# What is published of NCCL on 8 devices with NVLink 4, in seconds, by bytes.
-NCCL_SMALL = "sgl-project/sglang pull request 22734, torch.distributed with NCCL, 8 devices of a node (H200)"
+# What is published of NCCL on devices with NVLink 4, in seconds, by bytes.
+# Up to 1 MiB: github.com/sgl-project/sglang/pull/22734, "torch eager", one node (its two nodes have 8 H200 each).
 NCCL_PUBLISHED = {64 << 10: 18.81e-6, 128 << 10: 19.33e-6, 256 << 10: 19.50e-6, 512 << 10: 19.81e-6, 1 << 20: 25.88e-6}
-NCCL_RING = h100.Figure(370e9, "bytes/s of bus bandwidth, ring, large messages", "NVIDIA/nccl issue 1455, nccl-tests issue 212")
+NCCL_RING = h100.Figure(370e9, "bytes/s of bus bandwidth, ring, large messages",
+                        "github.com/NVIDIA/nccl/issues/1455, nccl-tests/issues/212")
 NCCL_NVLS = h100.Figure(480e9, "bytes/s of bus bandwidth, NVLink SHARP, several GiB", "the same")
 
 
@@ -126,11 +127,23 @@ def nccl(size):
     """Published seconds and "published"; or, between the published sizes, latency and bandwidth of the published."""
     if size in NCCL_PUBLISHED:
         return NCCL_PUBLISHED[size], "published"
-    return NCCL_PUBLISHED[64 << 10] + bus_factor(8) * size / NCCL_RING.value, "from published latency and ring bandwidth"
+    seconds = NCCL_PUBLISHED[64 << 10] + bus_factor(8) * size / NCCL_RING.value
+    return seconds, "from published latency and ring bandwidth"
 
 
 def nccl_nvls(size):
     return NCCL_PUBLISHED[64 << 10] + bus_factor(8) * size / NCCL_NVLS.value
+
+
+# The prediction must not exceed this multiple of NCCL's time, which is NVLS's where the default is NVLS.
+MOST_RATIO = 1.3
+
+
+def check_ratios():
+    for size, us, _, how, bound, _, _, ratio, nvls in rows():
+        if not max(ratio, nvls) <= MOST_RATIO:
+            raise SystemExit(f"all_reduce_table.py: {human(size)} by {how} are predicted to take {us:.0f} us, limited by "
+                             f"{bound}: {max(ratio, nvls):.2f} of NCCL's time, the limit is {MOST_RATIO}")
 
 
 def human(size):
