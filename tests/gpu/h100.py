@@ -1,6 +1,7 @@
 """The figures of an H100 (SXM, 80 GB) from which step_table.py and all_reduce_table.py predict times, with their
 sources; and the assumptions about how much of them is reached. None was measured with this code."""
 import dataclasses
+import math
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +22,9 @@ SCHEDULERS = Figure(4, "schedulers per multiprocessor, an instruction per cycle 
 CLOCK = Figure(1.83e9, "Hz", "from the data sheet: 989.4 TFLOP/s are 132 x 4 tensor cores x 1,024 FLOP a cycle")
 NVLINK = Figure(450e9, "bytes/s each way", DATA_SHEET)
 NVLINK_DATA = Figure(370e9, "bytes/s each way without headers", "an engineer of NVIDIA, github.com/NVIDIA/nccl-tests/issues/212")
+
+MMA = Figure(0.63, "of the tensor cores' peak by mma.sync, which all our kernels use",
+             "Luo et al., Dissecting the NVIDIA Hopper architecture through microbenchmarking, 2024")
 
 # ---- assumptions: what kernels reach ----
 ISSUE = Figure(0.6, "of the schedulers' cycles issue an instruction",
@@ -51,14 +55,13 @@ KERNEL = Figure(3.0e-6, "s from a launch until all blocks of a kernel run, and i
 AGREEMENT = Figure(8e-6, "s of the hosts per call: agreement of 8 processes in shared memory, launch", "assumed")
 
 
-def issue_rate(sms=None):
+def issue_rate(sms=SMS.value):
     """Instructions per second of all warps on `sms` multiprocessors."""
-    return (sms or SMS.value) * SCHEDULERS.value * CLOCK.value * ISSUE.value
+    return sms * SCHEDULERS.value * CLOCK.value * ISSUE.value
 
 
 def product_share(tokens):
-    """Between the two assumptions linearly in log(tokens), constant outside."""
-    import math
+    """Linear in log(tokens) between the two assumptions, constant outside."""
     (a, low), (b, high) = PRODUCTS.items()
     x = min(max((math.log(tokens) - math.log(a)) / (math.log(b) - math.log(a)), 0), 1)
     return low.value + x * (high.value - low.value)

@@ -47,7 +47,8 @@ class GPT:
         return [str(getattr(self, f.name)) for f in dataclasses.fields(self)]
 
 
-# Heads of 64, several sequences, and a vocabulary of two radix digits, as GPT-2 has. No two sizes are proportional in all shapes.
+# Heads of 64, several sequences, and a vocabulary of two digits of the radix sort, as GPT-2 has. No size is proportional
+# to another one in all shapes.
 SHAPES = [GPT(1, 64, 1, 290, 2, 64), GPT(2, 64, 1, 600, 2, 48), GPT(1, 128, 2, 300, 3, 32), GPT(2, 128, 2, 517, 3, 32),
           GPT(3, 64, 1, 400, 2, 48), GPT(1, 192, 3, 770, 2, 64), GPT(2, 192, 3, 700, 3, 32), GPT(3, 128, 2, 260, 2, 40),
           GPT(2, 64, 1, 650, 3, 64), GPT(1, 64, 1, 520, 3, 96)]
@@ -57,7 +58,8 @@ def gpt2(batch):
     return GPT(12, 768, 12, 50257, batch, 1024)
 
 
-# What the counts can grow with. L layers, N tokens of the batch, T of a sequence, C width (64 a head), V padded vocabulary, v not padded.
+# Terms of the shape: L layers, N tokens of the batch, T tokens of a sequence, C width (64 per head), v vocabulary, V
+# padded vocabulary.
 TERMS = {
     "1": lambda s: 1,
     "L": lambda s: s.layers,
@@ -78,7 +80,7 @@ TERMS = {
     "LNCC": lambda s: s.layers * s.tokens() * s.dim ** 2,
 }
 
-# The terms of an operation's bytes, and those of its FLOP. Calls and launches have the terms 1 and L.
+# The terms of an operation's bytes, and those of its FLOP.
 RULES = {
     "embedding": ("NC N", "1"),
     "EmbeddingBackward": ("NC N TC vC 1", "NC"),
@@ -101,6 +103,7 @@ RULES = {
     "CrossEntropyBackward": ("NV Nv N 1", "NV Nv N 1"),
     "adam_all": ("LCC LC VC vC TC C", "LCC LC VC vC TC C"),
 }
+# They launch nothing, or almost nothing.
 NOTHING = ("fill", "transfer", "slice", "SliceBackward", "reshape", "ReshapeBackward", "AccumulateGrad", "clip_factor")
 
 # Part of the step: its operations, and the share of the memory's bandwidth that their kernels reach (h100.SHARES).
@@ -121,24 +124,25 @@ PARTS = {
     "optimizer": (["adam_all"], "optimizer"),
 }
 
-# Kernel, as the emulator names it: the part that launches it. A name may stand for several parts: (part, per layer,
-# once).
+# The part that launches a kernel, by the kernel's name on the emulator; SPLIT has the kernels of several parts. Launches
+# have the terms 1 and L.
 LAUNCHED = [
     (r"\b(gather|count_digits|move_uses|place_digits|sum_pieces|join_pieces)\b|sort_uses|check_indices", "embedding"),
-    (r"pipelined<", "products, backward"),  # SPLIT moves a third to the forward pass
+    (r"pipelined<", "products, backward"),
     (r"\bforward<", "attention, forward"),
     (r"backward_keys<|backward_queries<|row_dots", "attention, backward"),
     (r"forward_rows<|forward_any<", "layer norm, forward"),
     (r"backward_rows<|backward_any<|SumInto<float, float>", "layer norm, backward"),
     (r"SumInto<bf16, bf16>", "products, backward"),
     (r"UnaryOp", "GELU, forward"),
-    (r"BinaryOp|map_strided<\d+, .*Binary", "residual, backward"),  # SPLIT
+    (r"BinaryOp|map_strided<\d+, .*Binary", "residual, backward"),
     (r"copy_runs<\d+, bf16, float>", "residual, backward"),
     (r"copy_runs<\d+, float, bf16>|round_table", "casts of parameters and gradients"),
     (r"logit_|check_targets|Counted<|TotalLoss<|fill<", "classifier"),
     (r"adam_table", "optimizer"),
 ]
-# Launches that another part of the same kernel makes: from, to, number for a shape.
+# Launches of the first part that the second part makes: three products of a linear layer, of which one is in the forward
+# pass; sums of the forward pass; GELU's gradient.
 SPLIT = [
     ("products, backward", "products, forward", lambda s: 4 * s.layers + 1),
     ("residual, backward", "residual, forward", lambda s: s.layers + 1),
@@ -167,9 +171,12 @@ DEEPER = {
 
 
 def chain(s):
-    """Seconds of the loads that follow one another in the embedding's gradient: a thread reads the counts of all tiles
-    of 256 tokens twice for each of two digits, and a thread adds up to 64 rows (embedding.cu)."""
-    return (2 * 2 * math.ceil(s.tokens() / 256) + 64) * h100.LOCAL_LOAD.value
+    """Seconds of the loads that follow one another in the embedding's gradient (embedding.cu). For each of two digits, a
+    thread reads the counts of all tiles of 256 tokens twice, kTogether at a time. A thread adds the rows of a piece."""
+    file = "kernels/cuda/embedding.cu"
+    together, least = (all_reduce_table.constant(file, rf"{name} = (\d+);") for name in ("kTogether", "kLeastPiece"))
+    turns = math.ceil(s.tokens() / 256 / together)
+    return (2 * 2 * turns + max(least, math.ceil(math.sqrt(s.tokens())))) * h100.LOCAL_LOAD.value
 
 
 def warps(elements):
@@ -317,7 +324,7 @@ def operation_times(model, shape, name, share):
     issued = sum(budgets.issued(pattern) * passes(shape) for pattern, passes in SLOTS.get(name, []))
     times = {"memory": of_bytes / memory, "issue": issued / h100.issue_rate()}
     if "ttention" in name:
-        times["tensor"] = of_flop / h100.TENSOR.value
+        times["tensor"] = of_flop / (h100.MMA.value * h100.TENSOR.value)
     if name == "EmbeddingBackward":
         times["latency"] = chain(shape)
     bound = max(times, key=times.get)
