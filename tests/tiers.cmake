@@ -36,6 +36,7 @@ ringsmith_needs("^lone_setenv_" lone_setenv_planted)
 ringsmith_needs("^(front|make_targets|hooks_test|systems_.*)$" -)
 ringsmith_needs("^device_(without_keys|guarded_by_pages)$" tests_device)
 ringsmith_needs("^vgpu_large_pages$" tests_vgpu)
+ringsmith_needs("^gpu_predictions$" step_counts)
 ringsmith_needs("^kernels_cuda_libm$" tests_kernels_cuda)
 ringsmith_needs("^(comm|parallel)_cuda_(one_device|driver_waits)$" tests_%_cuda)
 ringsmith_needs("^apps(_resume|_on_device)?$" tests_apps ringrun schedule_player scaling flight_reader dp_vs_ddp async_vs_ddp kernel_bench train_bench

@@ -96,21 +96,35 @@ __global__ void __launch_bounds__(kThreads) count_digits(Pass p) {
   }
 }
 
+// Calls f(place, count) for each tile's count in order. f may change the count at `place`, so the
+// compiler cannot load ahead; here kTogether loads, each most of a microsecond, are in flight.
+template <class F>
+__device__ void each_count(unsigned* counts, std::int64_t tiles, const F& f) {
+  constexpr int kTogether = 16;
+  for (std::int64_t tile = 0; tile < tiles; tile += kTogether) {
+    unsigned loaded[kTogether];
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) loaded[k] = tile + k < tiles ? counts[tile + k] : 0;
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k)
+      if (tile + k < tiles) f(counts[tile + k], loaded[k]);
+  }
+}
+
 // One block: replaces counts[digit][tile] with the sum of all counts before it.
 __global__ void __launch_bounds__(kThreads) place_digits(Pass p) {
   __shared__ unsigned totals[kDigits];
   unsigned* const mine = p.counts + static_cast<std::int64_t>(threadIdx.x) * p.tiles;
   unsigned total = 0;
-  for (std::int64_t tile = 0; tile < p.tiles; ++tile) total += mine[tile];
+  each_count(mine, p.tiles, [&](unsigned&, unsigned count) { total += count; });
   totals[threadIdx.x] = total;
   __syncthreads();
   unsigned before = 0;
   for (unsigned digit = 0; digit < threadIdx.x; ++digit) before += totals[digit];
-  for (std::int64_t tile = 0; tile < p.tiles; ++tile) {
-    const unsigned count = mine[tile];
-    mine[tile] = before;
+  each_count(mine, p.tiles, [&](unsigned& place, unsigned count) {
+    place = before;
     before += count;
-  }
+  });
 }
 
 __global__ void __launch_bounds__(kThreads) move_uses(Pass p) {

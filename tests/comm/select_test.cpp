@@ -55,7 +55,7 @@ void require_recorded(Route route, std::initializer_list<Recorded> list) {
   }
 }
 
-constexpr std::size_t k8 = 8192, k16 = 16384, k32 = 32768, kMiB = 1 << 20, k4MiB = 4 << 20;
+constexpr std::size_t k8 = 8192, k16 = 16384, k32 = 32768, kMiB = 1 << 20, k8MiB = 8 << 20;
 
 }  // namespace
 
@@ -116,8 +116,8 @@ TEST_CASE("choices for GPUs under the stream engine", "[select]") {
        {C::all_reduce, A::automatic, k16 + 4, 8, A::ring, far, far, near},
        {C::all_reduce, A::automatic, k32, 8, A::ring, far, far, near},
        {C::all_reduce, A::automatic, k32 + 4, 8, A::ring, far, far, near, A::direct},
-       {C::all_reduce, A::automatic, k4MiB, 2, A::ring, far, far, near, A::direct},
-       {C::all_reduce, A::automatic, k4MiB + 4, 8, A::ring, far, far, near},
+       {C::all_reduce, A::automatic, k8MiB, 2, A::ring, far, far, near, A::direct},
+       {C::all_reduce, A::automatic, k8MiB + 4, 8, A::ring, far, far, near},
        {C::all_reduce, A::ring, 4, 2, A::ring, far, far, near},
        {C::all_reduce, A::plain_ring, 4, 2, A::ring, far, far, near},
        {C::all_reduce, A::gloo_ring, 4, 2, A::gloo_ring, far, far, near},
@@ -151,8 +151,8 @@ TEST_CASE("choices for GPUs under the kernel engine", "[select]") {
        {C::all_reduce, A::automatic, k32, 8, A::ring, packets, packets, packets},
        // The kernels sum as `direct` where they can access all buffers.
        {C::all_reduce, A::automatic, k32 + 4, 8, A::ring, slots, slots, X::two_shot, A::direct},
-       {C::all_reduce, A::automatic, k4MiB, 2, A::ring, slots, slots, X::two_shot, A::direct},
-       {C::all_reduce, A::automatic, k4MiB + 4, 8, A::ring, slots, slots, slots},
+       {C::all_reduce, A::automatic, k8MiB, 2, A::ring, slots, slots, X::two_shot, A::direct},
+       {C::all_reduce, A::automatic, k8MiB + 4, 8, A::ring, slots, slots, slots},
        {C::reduce_scatter, A::automatic, kMiB, 2, A::ring, slots, slots, slots},
        {C::all_reduce, A::ring, 4, 2, A::ring, packets, packets, packets},
        {C::all_reduce, A::ring, kMiB, 2, A::ring, slots, slots, slots},
@@ -202,7 +202,7 @@ TEST_CASE("every chosen schedule exists, and every row of the table serves some 
     for (const Collective collective : all_collectives())
       for (int option = 0; option <= static_cast<int>(kLastOfGroups); ++option)
         for (const int world : {1, 2, 3, 8})
-          for (const std::size_t bytes : {std::size_t{0}, k8, k16, k32, kMiB, k4MiB + 4})
+          for (const std::size_t bytes : {std::size_t{0}, k8, k16, k32, kMiB, k8MiB + 4})
             for (const Sharing& sharing : {kNothingShared, kSomeShared, kAllShared}) {
               const Call call =
                   call_of(collective, asked_of(collective, static_cast<Algorithm>(option)), bytes);

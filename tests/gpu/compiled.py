@@ -10,7 +10,8 @@ rings' kernels (NAME.cu.ptx).
 3. The ring's kernels are compiled for blocks as large as station.hpp allows: a launch with more registers fails.
 4. Registers by kernel are as in REGISTERS.md, if that is from the same nvcc.
 5. Each kernel in budgets.txt keeps its budget of registers, stack and issued instructions, if budgets.txt is for the
-   same nvcc. A table shows them (--only-budgets: nothing else).
+   same nvcc. A table shows them (--only-budgets: nothing else), and for products on an H100 the TFLOP/s that the
+   instructions allow, if warps issue as often as h100.py assumes.
 6. The ring has one system fence per message (check_hand_offs), direct kernels divide nothing, and a line of packets is
    one access.
 
@@ -26,6 +27,7 @@ import shutil
 import subprocess
 import tempfile
 
+import h100
 import sass
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -36,6 +38,7 @@ RINGS = "runtime/comm/device/"
 # The only access at device scope: it selects the first of a rank's blocks to report, all of which
 # are on one device.
 INSIDE = "atom.cas.relaxed.gpu.b64"
+FLOP_OF_HMMA = 2 * 16 * 8 * 16
 
 
 def stop(message):
@@ -180,10 +183,13 @@ class Budget:
     def row(self):
         """Returns the row of the table: the costliest of the kernels, and the budget."""
         kernel, loop = max(self.costs, key=lambda c: c[1].count())
-        busy = f"{loop.busy_tensor_cores(self.arch):.0f} %" if loop.issued["HMMA"] else "-"
+        products = loop.issued["HMMA"]
+        busy = f"{loop.busy_tensor_cores(self.arch):.0f} %" if products else "-"
+        rate = min(h100.MMA.value * h100.TENSOR.value, FLOP_OF_HMMA * products / loop.count() * h100.issue_rate())
+        predicted = f"{rate / 1e12:.0f}" if products and self.arch == 90 else "-"
         return (f"{self.pattern:<28} sm_{self.arch}  {max(k.registers for k, _ in self.costs):>4} of {self.registers:<4} "
                 f"{max(k.stack for k, _ in self.costs):>4} of {self.stack:<4} {kernel.shared:>6}  "
-                f"{loop.count():>5} of {self.issued:<5} {loop.inner:>4}  {loop.issued['HMMA']:>4}  {busy:>5}  {self.file}")
+                f"{loop.count():>5} of {self.issued:<5} {loop.inner:>4}  {products:>4}  {busy:>5}  {predicted:>7}  {self.file}")
 
 
 def read_budgets(text):
@@ -208,7 +214,8 @@ def check_budgets(folder, version):
     text = BUDGETS.read_text()
     budgets = read_budgets(text)
     measure(budgets, folder)
-    print("kernel                       arch    registers        stack  shared         issued loops  HMMA  share  file")
+    print("kernel                       arch    registers        stack  shared         issued loops  HMMA  share  "
+          "TFLOP/s  file")
     print("\n".join(b.row() for b in budgets))
     if f"nvcc {version}" not in text:
         print(f"nvcc-check: {BUDGETS.name} is for another nvcc: nothing was compared with it")

@@ -9,7 +9,8 @@ static shared memory, instructions in all, and the instructions that a warp issu
 The hot loop is the loop with the most instructions of the first mark; of several such loops, the shortest. A pass is
 the path through the loop with the most marked instructions; of several such paths, the shortest. Therefore with the
 marks HMMA,LDGSTS a branch for misaligned operands is not counted, and neither is a pass that copies nothing. A loop in
-the hot loop is counted once, and the line says so. If no loop has a mark, the path leads through the whole kernel.
+the hot loop is counted once, and the line says so. With "innermost" among the marks only loops without loops count. If
+no loop has a mark, the path leads through the whole kernel.
 
 The encoding of instructions is not documented. Each has 16 bytes, and bits 0 to 11 are the opcode. The names here are
 those of cuobjdump; an opcode without a name is printed as a number (1 % of our kernels' instructions).
@@ -208,7 +209,7 @@ class Kernel:
             issued = collections.Counter(i.name for b in path for i in self.blocks[b].instructions)
             inner = sum(t in path and h in path and (t, h) != (tail, head) and h != head for t, h in backward)
             loops.append(Loop(self.blocks[head].first * SIZE, issued, inner))
-        loops = [loop for loop in loops if loop.issued[marks[0]]]
+        loops = [loop for loop in loops if loop.issued[marks[0]] and not ("innermost" in marks and loop.inner)]
         if loops:
             return max(loops, key=lambda x: (x.issued[marks[0]], -x.count()))
         ends = [b for b, block in enumerate(self.blocks) if block.instructions[-1].name == "EXIT"]

@@ -14,6 +14,9 @@ train.json: an MLP with f32 parameters, trained with SGD under torch.autocast("c
 gpt.json: 20 steps of AdamW of a small GPT, from the values that manual_seed("seed") draws: "losses", "autocast_losses"
   and "f32_losses" as in train.json. Layers round once, as RoundedLinear does; attention, GELU and the embeddings compute in
   float, and the first two round their results; normalisation, residuals and the loss are floats, as under CUDA's autocast.
+gpt_heads_of_64.json: the same with heads as long as GPT-2's, a context that is no whole number of tiles, and gradients
+  clipped to the norm "clip". "spread": the largest distance of the losses from those of PERTURBED_RUNS runs, in which
+  each initial value is changed by one unit in its last place.
 scaler.json: runs of torch.cuda.amp.GradScaler: "options" and "steps" of {"grads": [optimizer][values], "scale",
   "tracker", "stepped": [optimizer]}. "values" are gradients before unscaling; scale and tracker are the values after update().
   The class is PyTorch's own. Its two kernels exist only for CUDA, so they are registered for the CPU here, as defined in
@@ -149,6 +152,8 @@ def make_training():
 
 GPT = {"vocabulary": 61, "context": 32, "layers": 2, "dim": 64, "heads": 2, "batch": 2, "batches": 4, "steps": 20,
        "lr": 3e-3, "weight_decay": 0.01, "seed": 11}
+GPT_HEADS_OF_64 = {**GPT, "vocabulary": 131, "context": 72, "dim": 128, "lr": 2e-3, "clip": 1.0}
+PERTURBED_RUNS = 8
 
 
 def rounded(f, x):
@@ -156,9 +161,9 @@ def rounded(f, x):
     return f(x.float()).to(BF16)
 
 
-def make_gpt():
+def make_gpt(shape):
     from torch import nn
-    c, h = GPT["dim"], GPT["heads"]
+    c, h = shape["dim"], shape["heads"]
 
     class Block(nn.Module):
         def __init__(self):
@@ -169,9 +174,9 @@ def make_gpt():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
-            self.tok, self.pos = nn.Embedding(GPT["vocabulary"], c), nn.Embedding(GPT["context"], c)
-            self.blocks = nn.ModuleList(Block() for _ in range(GPT["layers"]))
-            self.norm, self.head = nn.LayerNorm(c), nn.Linear(c, GPT["vocabulary"], bias=False)
+            self.tok, self.pos = nn.Embedding(shape["vocabulary"], c), nn.Embedding(shape["context"], c)
+            self.blocks = nn.ModuleList(Block() for _ in range(shape["layers"]))
+            self.norm, self.head = nn.LayerNorm(c), nn.Linear(c, shape["vocabulary"], bias=False)
 
     def attention(qkv):
         b, t, _ = qkv.shape
@@ -189,17 +194,22 @@ def make_gpt():
         return F.linear(x, layer.weight, layer.bias)
 
     g = torch.Generator().manual_seed(12)
-    tokens = torch.randint(GPT["vocabulary"], (GPT["batches"], GPT["batch"], GPT["context"] + 1), generator=g)
+    tokens = torch.randint(shape["vocabulary"], (shape["batches"], shape["batch"], shape["context"] + 1), generator=g)
 
-    def train(how):
+    def train(how, nudge=None):
         linear = rounded_linear if how == "rounded" else plain_linear
         inside = rounded if how == "rounded" else lambda f, x: f(x)
-        torch.manual_seed(GPT["seed"])
+        torch.manual_seed(shape["seed"])
         model = Model()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=GPT["lr"], weight_decay=GPT["weight_decay"], foreach=False)
+        if nudge is not None:
+            random = torch.Generator().manual_seed(nudge)
+            for p in model.parameters():
+                up = torch.rand(p.shape, generator=random) < 0.5
+                p.data = torch.nextafter(p.data, torch.where(up, 9.0, -9.0))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=shape["lr"], weight_decay=shape["weight_decay"], foreach=False)
         losses = []
-        for step in range(GPT["steps"]):
-            batch = tokens[step % GPT["batches"]]
+        for step in range(shape["steps"]):
+            batch = tokens[step % shape["batches"]]
             with torch.autocast("cpu", BF16, enabled=how == "autocast"):
                 x = model.tok(batch[:, :-1]) + model.pos.weight
                 for m in model.blocks:
@@ -208,15 +218,21 @@ def make_gpt():
                     x = x + linear(gelu, m.down)
                 logits = linear(model.norm(x), model.head)
                 assert logits.dtype == (torch.float32 if how == "f32" else BF16)
-                loss = F.cross_entropy(logits.float().view(-1, GPT["vocabulary"]), batch[:, 1:].reshape(-1))
+                loss = F.cross_entropy(logits.float().view(-1, shape["vocabulary"]), batch[:, 1:].reshape(-1))
             optimizer.zero_grad()
             loss.backward()
+            if "clip" in shape:
+                nn.utils.clip_grad_norm_(model.parameters(), shape["clip"])
             optimizer.step()
             losses.append(loss.item())
         return losses
 
-    return {**GPT, "tokens": tokens.tolist(), "losses": train("rounded"), "autocast_losses": train("autocast"),
-            "f32_losses": train("f32")}
+    out = {**shape, "tokens": tokens.tolist(), "losses": train("rounded"), "autocast_losses": train("autocast"),
+           "f32_losses": train("f32")}
+    if "clip" in shape:
+        runs = [train("rounded", run) for run in range(PERTURBED_RUNS)]
+        out["spread"] = max(abs(a - b) for losses in runs for a, b in zip(out["losses"], losses))
+    return out
 
 
 # ---- GradScaler ----
@@ -289,7 +305,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--out", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "data/amp"))
 folder = parser.parse_args().out
 os.makedirs(folder, exist_ok=True)
-for name, make in (("ops", make_ops), ("train", make_training), ("gpt", make_gpt), ("scaler", make_scaler)):
+for name, make in (("ops", make_ops), ("train", make_training), ("gpt", lambda: make_gpt(GPT)),
+                   ("gpt_heads_of_64", lambda: make_gpt(GPT_HEADS_OF_64)), ("scaler", make_scaler)):
     with open(os.path.join(folder, name + ".json"), "w") as f:
         json.dump(make(), f, separators=(",", ":"))
         f.write("\n")

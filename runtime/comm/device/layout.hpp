@@ -10,7 +10,7 @@
 // | packets                                      | 512 KiB | with the group        |
 // | slots of a ring: 16 channels x 4 x 512 KiB   | 32 MiB  | for its first message |
 //
-// So a group needs no slots if its messages are short, or shared and at most 4 MiB long. Only
+// So a group needs no slots if its messages are short, or shared and at most 8 MiB long. Only
 // gloo_ring has messages in ring 1.
 #pragma once
 

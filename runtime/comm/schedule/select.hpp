@@ -5,7 +5,7 @@
 // choose() takes the first fitting row of the table in select.cpp, which `doctor --algorithms`
 // prints. All ranks make the same choice, because the agreement barrier has compared their calls
 // and announced their buffers. So the order of every sum depends on neither timing nor rank. It may
-// depend on the buffers: on GPUs, an all_reduce of 32 KiB to 4 MiB sums as `direct` if they are all
+// depend on the buffers: on GPUs, an all_reduce of 32 KiB to 8 MiB sums as `direct` if they are all
 // in communication memory, and otherwise as `ring`, unless the call asks for one of them. barrier,
 // send and recv have neither a schedule nor a row.
 //
@@ -70,8 +70,9 @@ constexpr std::size_t kSmallForTwo = std::size_t{8} << 10, kSmallForMore = std::
 constexpr std::size_t kMostInPackets = std::size_t{32} << 10;
 // Longest all_reduce that GPUs run as `direct` in shared buffers without being asked to; the
 // shortest is longer than kMostInPackets. It has two hand-offs where the ring has 2 (world - 1).
-// Above, the bytes take longer than the hand-offs, and the ring loads each device's links evenly.
-constexpr std::size_t kMostInTwoHops = std::size_t{4} << 20;
+// Above, the ring's hand-offs hide behind its bytes. At 8 MiB on eight H100s, they are predicted to
+// take almost half of its time (tests/gpu/all_reduce_table.py).
+constexpr std::size_t kMostInTwoHops = std::size_t{8} << 20;
 
 struct Choice {
   Executor executor;

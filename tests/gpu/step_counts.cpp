@@ -1,0 +1,98 @@
+// step_counts LAYERS DIM HEADS VOCABULARY BATCH CONTEXT [tied] [clip]: trains a GPT of this shape in
+// bf16 on the emulator and prints what the third step does, in which nothing is allocated or
+// initialised:
+//
+//   operation NAME CALLS FLOP BYTES   by the profiler, from the kernels' operands (kernels/work.hpp)
+//   launch NAME RUNS                  by the emulator, which launches the kernels that a GPU would
+//   copy NAME RUNS BYTES
+//   parameters COUNT
+//
+// The step is train_bench's: forward, backward, an update by AdamW. "clip" limits the norm of the
+// gradients before the update; "tied" shares the matrix of the head with the embedding of tokens.
+// step_table.py computes the step of GPT-2 from the counts of several small shapes.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cuda/matmul.hpp"
+#include "kernels/vgpu/counters.hpp"
+#include "runtime/autograd/autocast.hpp"
+#include "runtime/autograd/node.hpp"
+#include "runtime/device/profiler.hpp"
+#include "runtime/nn/gpt.hpp"
+#include "runtime/optim/optimizer.hpp"
+
+using namespace ringsmith;
+
+int main(int argc, char** argv) {
+  if (argc < 7) {
+    std::fputs("usage: step_counts LAYERS DIM HEADS VOCABULARY BATCH CONTEXT [tied] [clip]\n",
+               stderr);
+    return 6;
+  }
+  bool tied = false, clip = false;
+  for (int i = 7; i < argc; ++i) (std::string_view(argv[i]) == "tied" ? tied : clip) = true;
+  const auto number = [&](int i) { return std::strtoll(argv[i], nullptr, 10); };
+  const std::int64_t vocabulary = number(4), batch = number(5), context = number(6);
+  // By default the emulator computes attention and products without tensor cores, which is faster
+  // there. With this version it launches what a GPU does, apart from one product by cuBLASLt for each
+  // of its own.
+  kernels::cuda::set_matmul_version(9);
+  manual_seed(3);
+  GPT gpt({.vocabulary = vocabulary,
+           .context = context,
+           .layers = static_cast<int>(number(1)),
+           .dim = number(2),
+           .heads = static_cast<int>(number(3)),
+           .tied = tied,
+           .vocabulary_multiple = 128,
+           .gpt2_init = true});
+  const Device device = Device::cuda(0);
+  gpt.to(device);
+  AdamW optimizer(gpt.parameters(), {.lr = 1e-3});
+  Generator g(5);
+  std::vector<std::int64_t> tokens;
+  for (std::int64_t i = 0; i < batch * (context + 1); ++i)
+    tokens.push_back(randint(0, vocabulary, g));
+  const Tensor all = from_vector(tokens, {batch, context + 1});
+  const Tensor x = all.slice(1, 0, context).contiguous().to(device);
+  const Tensor y = all.slice(1, 1, context + 1).contiguous().view({-1}).to(device);
+  const auto step = [&] {
+    optimizer.zero_grad();
+    Tensor loss;
+    {
+      const Autocast autocast(DType::bf16);
+      const Tensor logits = gpt(x);
+      loss = cross_entropy(reshape(logits, {-1, vocabulary}), y);
+    }
+    loss.backward();
+    if (clip) clip_grad_norm_(gpt.parameters(), 1.0);
+    optimizer.step();
+    return loss.item<float>();
+  };
+  step();
+  step();
+  (void)profile::take_rows();
+  (void)vgpu::take_counts();
+  profile::enable(true);
+  step();
+  profile::enable(false);
+  Stream::current(device).synchronize();
+  for (const profile::Row& row : profile::take_rows())
+    std::printf("operation\t%s\t%lld\t%.17g\t%.17g\n", row.name.c_str(),
+                static_cast<long long>(row.calls), row.work.flop, row.work.bytes);
+  for (const vgpu::Count& c : vgpu::take_counts()) {
+    const auto runs = static_cast<unsigned long long>(c.runs);
+    if (c.name == "copy" || c.name == "fill")
+      std::printf("copy\t%s\t%llu\t%llu\n", c.name.c_str(), runs,
+                  static_cast<unsigned long long>(c.bytes));
+    else
+      std::printf("launch\t%s\t%llu\n", c.name.c_str(), runs);
+  }
+  std::int64_t parameters = 0;
+  for (const Tensor& p : gpt.parameters()) parameters += p.numel();
+  std::printf("parameters\t%lld\n", static_cast<long long>(parameters));
+  return 0;
+}
