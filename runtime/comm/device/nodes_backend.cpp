@@ -1,4 +1,5 @@
-// Runs all_reduce on the GPUs of several nodes: hierarchical_in_pieces() of schedule/hierarchical.hpp.
+// Runs all_reduce on the GPUs of several nodes by hierarchical_in_pieces()
+// (schedule/hierarchical.hpp).
 //
 //     piece p      1. reduce-scatter within the node    an engine, on the group's stream
 //                  2. this rank's part -> pinned        copy, on the stream out_
@@ -10,8 +11,8 @@
 // up a piece while the network carries another one. No rank of a node leads: each sends its part to
 // the ranks with the same local rank on other nodes.
 //
-// The ranks of a node form a second group, with its own shared memory and peer access. The calls of
-// the whole group are compared by the whole group's agreement barrier, and errors are reported there.
+// The ranks of a node form a second group, with its own shared memory and peer access. The whole
+// group compares calls and reports errors, in its own rank numbers.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -29,12 +30,12 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Of a part: the bytes that a rank hands to the network while its node sums the next piece. On
-// links of 50 GB/s they take 20 us, more than the launches of a piece.
+// Of a part: the bytes that a rank hands to the network while its node sums the next piece. Shorter
+// parts cost more launches, longer ones overlap less. Not tuned on devices yet.
 constexpr std::size_t kPartBytes = std::size_t{1} << 20;
 // One part is on its way from the device, one in the network, one on its way back.
 constexpr std::size_t kStages = 3;
-// How long to look for a peer's report after an error within the node, because the report says more.
+// How long to look for a peer's report after an error within the node; the report says more.
 constexpr auto kReportMoment = 500ms;
 
 FailureKind kind_of(const Error& error) {

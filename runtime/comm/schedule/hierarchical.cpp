@@ -83,8 +83,8 @@ class Builder {
   Schedule schedule_;
 };
 
-// Returns the step with the peers and chunks of `step`: member i of a ring is ranks[i], and its chunk
-// c consists of `chunks` chunks from first + c chunks on.
+// Renames the peers and chunks of a ring's step: member i is ranks[i], and the ring's chunk c
+// consists of `chunks` chunks from first + c chunks on.
 Step on_ranks(Step step, const std::vector<int>& ranks, int first, int chunks) {
   step.send_peer = ranks[at(step.send_peer)];
   step.recv_peer = ranks[at(step.recv_peer)];

@@ -92,8 +92,8 @@ std::size_t sum_of(const std::vector<std::size_t>& wrong) {
   return all;
 }
 
-// The ranks of all emulated nodes share the devices of this host, and a real device may not hold the
-// kernels of several ranks.
+// The ranks of all emulated nodes share the devices of this host, and a real device may not hold
+// the kernels of several ranks.
 std::vector<CudaEngine> engines() {
 #ifndef RINGSMITH_VGPU
   if (device_count() < 8) {
