@@ -1,7 +1,11 @@
 #include "runtime/comm/device_process_group.hpp"
 
+#include <algorithm>
+
 #include "kernels/cuda/launch.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/comm/schedule/schedule.hpp"
+#include "runtime/comm/subgroup.hpp"
 #include "runtime/comm/types/bootstrap.hpp"
 
 namespace ringsmith::comm {
@@ -77,6 +81,11 @@ DeviceProcessGroup::DeviceProcessGroup(const std::shared_ptr<Bootstrap>& bootstr
   // Catalogues are read in shared memory, and the monitor's thread must not use a network.
   if (peers_.segments().all_local() && !network)
     backend_ = make_peer_backend(*bootstrap, group, options.engine, tuning, refused);
+  const auto nodes = ranks_of_nodes(node_of(), size());
+  for (const auto& members : nodes)
+    if (nodes.size() > 1 && std::ranges::count(members, rank()) > 0)
+      backend_ = make_nodes_backend(*bootstrap, make_member_bootstrap(*this, bootstrap, members),
+                                    group, options, tuning, refused);
   if (!backend_) backend_ = make_staged_backend(group, options.engine, refused);
 }
 
@@ -116,6 +125,11 @@ void DeviceProcessGroup::execute(Transfer& transfer) {
     backend_->run(transfer);
   else
     CpuProcessGroup::execute(transfer);
+}
+
+void DeviceProcessGroup::abort(Site site) {
+  backend_->abort(site);
+  CpuProcessGroup::abort(site);
 }
 
 std::shared_ptr<CommMemory> DeviceProcessGroup::allocate_on(Device where, Bytes size) {

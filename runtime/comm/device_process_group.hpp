@@ -24,6 +24,7 @@ class DeviceProcessGroup : public CpuProcessGroup {
 
   WorkPtr submit(const Transfer& transfer) override;
   void run(const Transfer& transfer) override;
+  void abort(Site site) override;
   [[nodiscard]] std::shared_ptr<CommMemory> allocate_on(Device where, Bytes size) override;
   [[nodiscard]] std::vector<std::string> describe_transport() const override;
   // Returns the engine in use; automatic if data passes through host memory. Calls that the kernel

@@ -157,6 +157,14 @@ std::vector<int> members_of_colour(ProcessGroup& parent, int colour) {
   return members;
 }
 
+std::shared_ptr<Bootstrap> make_member_bootstrap(ProcessGroup& parent,
+                                                 const std::shared_ptr<Bootstrap>& job,
+                                                 const std::vector<int>& members) {
+  const auto mine = std::ranges::find(members, parent.rank());
+  return std::make_shared<MemberBootstrap>(parent, job, members,
+                                           static_cast<int>(mine - members.begin()));
+}
+
 std::shared_ptr<ProcessGroup> make_subgroup(ProcessGroup& parent,
                                             const std::shared_ptr<Bootstrap>& job,
                                             const std::vector<int>& members) {

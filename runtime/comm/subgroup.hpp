@@ -20,6 +20,10 @@ namespace ringsmith::comm {
 // Collective over parent. Returns the ranks with this rank's colour, or none if colour is negative.
 [[nodiscard]] std::vector<int> members_of_colour(ProcessGroup& parent, int colour);
 
+// Returns this member's bootstrap for a group of members, which must not outlive the parent.
+[[nodiscard]] std::shared_ptr<Bootstrap> make_member_bootstrap(
+    ProcessGroup& parent, const std::shared_ptr<Bootstrap>& job, const std::vector<int>& members);
+
 // Collective over the members. Other ranks get a group whose every call throws UsageError. job: the
 // parent's bootstrap.
 [[nodiscard]] std::shared_ptr<ProcessGroup> make_subgroup(ProcessGroup& parent,

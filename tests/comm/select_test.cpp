@@ -138,6 +138,25 @@ TEST_CASE("choices for GPUs under the stream engine", "[select]") {
        {C::all_to_all, A::automatic, k8, 2, A::direct, far, far, near}});
 }
 
+TEST_CASE("choices for GPUs of several nodes", "[select]") {
+  constexpr auto small = X::small_messages, nodes = X::nodes, mapped = X::mapped, slots = X::slots;
+  require_recorded(
+      Route::nodes,
+      {{C::all_reduce, A::automatic, k16, 4, A::direct, small, small, small},
+       {C::all_reduce, A::automatic, k16 + 4, 4, A::hierarchical, nodes, nodes, nodes},
+       {C::all_reduce, A::automatic, 256 * kMiB, 8, A::hierarchical, nodes, nodes, nodes},
+       {C::all_reduce, A::hierarchical, 4, 4, A::hierarchical, nodes, nodes, nodes},
+       {C::all_reduce, A::hierarchical, kMiB, 8, A::hierarchical, nodes, nodes, nodes},
+       // The others run in host memory.
+       {C::all_reduce, A::plain_ring, kMiB, 4, A::ring, X::plain_ring, X::plain_ring,
+        X::plain_ring},
+       {C::all_reduce, A::ring, kMiB, 4, A::ring, slots, slots, mapped},
+       {C::all_reduce, A::direct, kMiB, 4, A::direct, slots, slots, mapped},
+       {C::reduce_scatter, A::automatic, kMiB, 4, A::direct, slots, slots, mapped},
+       {C::all_gather, A::automatic, k16, 4, A::direct, small, small, small},
+       {C::broadcast, A::automatic, kMiB, 4, A::direct, slots, slots, mapped}});
+}
+
 TEST_CASE("choices for GPUs under the kernel engine", "[select]") {
   constexpr auto far = X::device_staging, near = X::stream, shot = X::one_shot;
   constexpr auto packets = X::packet_ring, slots = X::slot_ring;
@@ -198,7 +217,7 @@ TEST_CASE("calls ask for the group's algorithm if they have it", "[select]") {
 
 TEST_CASE("every chosen schedule exists, and every row of the table serves some call", "[select]") {
   std::set<std::string> used;
-  for (const Route route : {Route::host, Route::stream, Route::kernel})
+  for (const Route route : {Route::host, Route::nodes, Route::stream, Route::kernel})
     for (const Collective collective : all_collectives())
       for (int option = 0; option <= static_cast<int>(kLastOfGroups); ++option)
         for (const int world : {1, 2, 3, 8})

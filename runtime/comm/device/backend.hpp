@@ -1,8 +1,10 @@
-// Runs calls on device memory for a DeviceProcessGroup, in one of two ways:
+// Runs calls on device memory for a DeviceProcessGroup, in one of three ways:
 //
 //   peers    GPUs of one host reach each other's memory: an engine on the group's stream
-//   staged   GPUs of several hosts, or GPUs that cannot reach each other's memory: through pinned
-//            host memory
+//   nodes    the same within each of several nodes; all_reduce sends only sums of nodes between
+//            them, in pieces; other calls as staged
+//   staged   GPUs that cannot reach each other's memory, or nodes with different numbers of GPUs:
+//            through pinned host memory
 //
 //     device   [input] --copy--.                               .--copy--> [output]
 //     host                 [pinned] == the collective on the host ==> [pinned]
@@ -39,6 +41,9 @@ class DeviceBackend {
   // Returns zero-filled memory of the device. With the peer backend, peers can access it.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate(Bytes size) = 0;
   [[nodiscard]] virtual HostWait host_wait() const = 0;
+  // Called when the group has failed or is aborted; any thread may call abort().
+  virtual void abort(Site /*site*/) {}
+  virtual void give_up() noexcept {}  // ends all waits on the device
   [[nodiscard]] virtual CudaEngine engine() const { return CudaEngine::automatic; }
   [[nodiscard]] virtual std::vector<std::string> describe() const = 0;
 };
@@ -51,6 +56,15 @@ class DeviceBackend {
                                                                CudaEngine wish,
                                                                const cuda_ipc::Tuning& tuning,
                                                                std::string& refused);
+
+// Collective over the ranks of the bootstrap, which are on several nodes. node: a bootstrap of the
+// ranks of this rank's node, in their order. Returns null on all ranks, with the reason in
+// `refused`, if the nodes have different numbers of ranks or one rank, or if make_peer_backend()
+// refuses on some node. Throws UsageError on all ranks if `options.engine` names an engine that
+// cannot work.
+[[nodiscard]] std::unique_ptr<DeviceBackend> make_nodes_backend(
+    Bootstrap& bootstrap, const std::shared_ptr<Bootstrap>& node, const DeviceBackend::Group& group,
+    const GroupOptions& options, const cuda_ipc::Tuning& tuning, std::string& refused);
 
 // refused: why make_peer_backend() returned null; empty if it was not tried. Throws UsageError if
 // `wish` names an engine, because both need peer access.

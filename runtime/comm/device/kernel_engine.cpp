@@ -114,7 +114,7 @@ RingCall KernelEngine::ring_call(const Choice& choice, const Transfer& transfer,
   RingCall ring{};
   ring.collective = call.collective;
   ring.dtype = call.dtype;
-  ring.arithmetic = arithmetic_of(call.op, world);
+  ring.arithmetic = transfer.arithmetic(world);
   ring.world = world;
   ring.rank = me;
   ring.previous_rank = wrap(me - direction, world);
@@ -145,7 +145,7 @@ DirectCall KernelEngine::direct_call(const Transfer& transfer, const Buffers& bu
                                      std::uint64_t operation) {
   DirectCall direct{};
   direct.dtype = transfer.call.dtype;
-  direct.arithmetic = arithmetic_of(transfer.call.op, peers_.size());
+  direct.arithmetic = transfer.arithmetic(peers_.size());
   direct.world = peers_.size();
   direct.rank = peers_.rank();
   direct.shape = shape_;

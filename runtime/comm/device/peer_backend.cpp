@@ -152,6 +152,7 @@ class PeerBackend : public DeviceBackend {
       monitor->wait_for(operation);
     };
   }
+  void give_up() noexcept override { monitor_->give_up(); }
   [[nodiscard]] CudaEngine engine() const override { return decision_.engine; }
   [[nodiscard]] std::vector<std::string> describe() const override { return decision_.lines; }
 

@@ -37,8 +37,10 @@ class StagedBackend : public DeviceBackend {
       : group_(group), refused_(std::move(refused)) {
     require(wish == CudaEngine::automatic,
             "--engine " + std::string(name_of(wish)) +
-                ": both engines serve devices of one host with --transport auto or shm; here "
-                "the bytes travel through host memory: leave --engine out");
+                ": both engines serve devices of one host with --transport auto or shm, or of "
+                "nodes with the same number of devices, at least two; here the bytes travel "
+                "through host memory" +
+                (refused_.empty() ? "" : " (" + refused_ + ")") + ": leave --engine out");
   }
 
   void run(Transfer& transfer) override {

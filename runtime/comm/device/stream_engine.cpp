@@ -112,7 +112,7 @@ struct StreamEngine::StreamPlace {
 
 void StreamEngine::run_mapped(const Prepared& prepared, const Mapping& mapping,
                               const Transfer& transfer, const View& view, std::uint64_t base) {
-  const Arithmetic arithmetic = arithmetic_of(transfer.call.op, peers_.size());
+  const Arithmetic arithmetic = transfer.arithmetic(peers_.size());
   StreamPlace place{
       *this, prepared.schedule, view, arithmetic, transfer.call.dtype, agreement_.round(), base};
   run_moves(mapping, arithmetic, place);

@@ -42,7 +42,7 @@ struct HostPlace {
 
 void run_mapped(Peers& peers, const AgreementBarrier& agreement, const Mapping& mapping,
                 const Buffers& buffers, const Transfer& transfer) {
-  const Arithmetic arithmetic = arithmetic_of(transfer.call.op, peers.size());
+  const Arithmetic arithmetic = transfer.arithmetic(peers.size());
   HostPlace place{peers, buffers, arithmetic, transfer.call.dtype, agreement.round()};
   run_moves(mapping, arithmetic, place);
 }

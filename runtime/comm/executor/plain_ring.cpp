@@ -42,7 +42,7 @@ class Verbs {
         previous_(wrap(peers.rank() - 1, peers.size())),
         out_(channels.out(next_, 0)),
         in_(channels.in(previous_, 0)),
-        arithmetic_(arithmetic_of(transfer.call.op, peers.size())),
+        arithmetic_(transfer.arithmetic(peers.size())),
         width_(size_of(transfer.call.dtype)),
         slice_(peers.segments().message_bytes() / width_),
         chunks_(split_evenly(transfer.call.count, peers.size())) {}

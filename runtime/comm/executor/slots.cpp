@@ -21,7 +21,7 @@ class SlotRun {
         schedule_(schedule),
         plan_(plan),
         transfer_(transfer),
-        arithmetic_(arithmetic_of(transfer.call.op, peers.size())),
+        arithmetic_(transfer.arithmetic(peers.size())),
         width_(size_of(transfer.call.dtype)) {
     std::size_t longest = 0;
     for (const Chunk& chunk : schedule.chunks) longest = std::max(longest, chunk.count);

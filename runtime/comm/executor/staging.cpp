@@ -75,7 +75,7 @@ class StagedBlock {
                 t_.output.data() + static_cast<std::size_t>(to_part) * part_ + at_);
   }
   void reduce(Origins origins, int from_part) {
-    const Arithmetic arithmetic = arithmetic_of(t_.call.op, segments_.size());
+    const Arithmetic arithmetic = t_.arithmetic(segments_.size());
     std::array<kernels::ReduceSource, kernels::kMaxReduceSources> sources;
     std::size_t n = 0;
     for (int r = origins.first; r < origins.last; ++r)

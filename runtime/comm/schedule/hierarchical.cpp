@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/schedule/schedule.hpp"
 
@@ -82,11 +83,110 @@ class Builder {
   Schedule schedule_;
 };
 
+// Renames the peers and chunks of a ring's step: member i is ranks[i], and the ring's chunk c
+// consists of `chunks` chunks from first + c chunks on.
+Step on_ranks(Step step, const std::vector<int>& ranks, int first, int chunks) {
+  step.send_peer = ranks[at(step.send_peer)];
+  step.recv_peer = ranks[at(step.recv_peer)];
+  step.send_chunk = first + step.send_chunk * chunks;
+  step.recv_chunk = first + step.recv_chunk * chunks;
+  step.chunks = chunks;
+  return step;
+}
+
+std::vector<std::vector<int>> equal_nodes(const std::vector<int>& node_of, int world) {
+  auto nodes = ranks_of_nodes(node_of, world);
+  for (const auto& node : nodes)
+    require(node.size() == nodes[0].size(),
+            "the hierarchical schedule for GPUs needs nodes of equal size, but one has " +
+                std::to_string(nodes[0].size()) + " ranks and another one " +
+                std::to_string(node.size()));
+  return nodes;
+}
+
+// Returns the ranks with this local rank, by node.
+std::vector<int> ranks_across(const std::vector<std::vector<int>>& nodes, std::size_t local) {
+  std::vector<int> ranks;
+  ranks.reserve(nodes.size());
+  for (const auto& node : nodes) ranks.push_back(node[local]);
+  return ranks;
+}
+
+// Adds rank a of the ring `ranks`, whose chunks begin with `first`.
+void add_ring(Schedule& schedule, const std::vector<int>& ranks, int a, int first) {
+  const int n = static_cast<int>(ranks.size());
+  for (int s = 0; s < 2 * (n - 1); ++s)
+    schedule.add(ranks[at(a)], on_ranks(ring_all_reduce_step(n, a, s), ranks, first, 1));
+}
+
 }  // namespace
 
 Schedule hierarchical_all_reduce(int world, std::size_t count, const std::vector<int>& node_of) {
   check_world(world);
   return Builder(world, count, node_of).build();
+}
+
+Chunk NodePiece::part_of(int local, std::size_t count) const {
+  const std::size_t begin = std::min(offset + at(local) * part, count);
+  return {begin, std::min(part, count - begin)};
+}
+
+std::vector<NodePiece> node_pieces(std::size_t count, int m, std::size_t most) {
+  std::vector<NodePiece> pieces;
+  std::size_t offset = 0;
+  while (offset < count) {
+    const std::size_t part = std::clamp<std::size_t>((count - offset) / at(m), 1, most);
+    pieces.push_back({offset, part});
+    offset += at(m) * part;
+  }
+  return pieces;
+}
+
+Schedule hierarchical_in_pieces(int world, std::size_t count, const std::vector<int>& node_of,
+                                std::size_t most) {
+  check_world(world);
+  const auto nodes = equal_nodes(node_of, world);
+  const int n = static_cast<int>(nodes.size()), m = static_cast<int>(nodes[0].size());
+  const auto pieces = node_pieces(count, m, most);
+  Schedule schedule = empty_schedule(Algorithm::hierarchical, Collective::all_reduce, world, 0, 1);
+  schedule.count = count;
+  schedule.node_of = node_of;
+  schedule.chunks.clear();
+  for (const NodePiece& piece : pieces)
+    for (int local = 0; local < m; ++local) {
+      const Chunk part = piece.part_of(local, count);
+      for (const Chunk& chunk : split_evenly(part.count, n))
+        schedule.chunks.push_back({part.offset + chunk.offset, chunk.count});
+    }
+  if (pieces.empty()) schedule.chunks.push_back({});
+  for (int a = 0; a < n; ++a)
+    for (int l = 0; l < m; ++l) {
+      const std::vector<int>& node = nodes[at(a)];
+      const auto within = [&](std::size_t piece, auto step_of) {
+        for (int s = 0; s < m - 1; ++s)
+          schedule.add(node[at(l)],
+                       on_ranks(step_of(m, l, s, +1), node, static_cast<int>(piece) * m * n, n));
+      };
+      for (std::size_t p = 0; p < pieces.size(); ++p) {
+        if (p == 0) within(p, ring_reduce_scatter_step);
+        if (p + 1 < pieces.size()) within(p + 1, ring_reduce_scatter_step);
+        add_ring(schedule, ranks_across(nodes, at(l)), a, (static_cast<int>(p) * m + l) * n);
+        within(p, ring_all_gather_step);
+      }
+    }
+  return schedule;
+}
+
+Schedule ring_between_nodes(int world, std::size_t count, const std::vector<int>& node_of) {
+  check_world(world);
+  const auto nodes = equal_nodes(node_of, world);
+  const int n = static_cast<int>(nodes.size());
+  Schedule schedule =
+      empty_schedule(Algorithm::hierarchical, Collective::all_reduce, world, count, n);
+  schedule.node_of = node_of;
+  for (std::size_t local = 0; local < nodes[0].size(); ++local)
+    for (int a = 0; a < n; ++a) add_ring(schedule, ranks_across(nodes, local), a, 0);
+  return schedule;
 }
 
 }  // namespace ringsmith::comm

@@ -30,6 +30,16 @@
 // modulo m, where y is a rank's value after the values of the ranks beyond the first m have been
 // added to it: ((x[l] + x[l+m]) + x[l+2m]) + ...; then over nodes (...((S[j+1] + S[j+2]) + ...) +
 // S[j], modulo n.
+//
+// GPUs (device/nodes_backend.cpp) take the buffer in pieces, so that the links within a node and
+// the network work at the same time. A piece has m equal parts. The phases within a node are rings,
+// each of them one kernel; ring p runs while the node sums piece p + 1:
+//
+//     GPU        [sum piece 0][sum piece 1]  [all-gather 0][sum piece 2]  [all-gather 1] ...
+//     network                 [ring, piece 0]              [ring, piece 1]
+//
+// Every rank sends the bytes of the table. Only the sum of a node differs, and is the ring's
+// (ring.hpp): S[a] = (...((x[l+1] + x[l+2]) + x[l+3]) + ...) + x[l], modulo m.
 #pragma once
 
 #include "runtime/comm/schedule/schedule.hpp"
@@ -40,5 +50,25 @@ namespace ringsmith::comm {
 // with one rank per node, the ring.
 [[nodiscard]] Schedule hierarchical_all_reduce(int world, std::size_t count,
                                                const std::vector<int>& node_of);
+
+// A piece: elements [offset, offset + m part), of which rank l of every node owns the l-th part.
+struct NodePiece {
+  std::size_t offset = 0, part = 0;  // elements
+  // Returns the part of local rank l, cut at the end of the buffer of `count` elements.
+  [[nodiscard]] Chunk part_of(int local, std::size_t count) const;
+};
+
+// Cuts a buffer into pieces whose parts have at most `most` elements (at least 1). If m does not
+// divide the count, the parts of the last piece have one element, and the last ranks have none.
+[[nodiscard]] std::vector<NodePiece> node_pieces(std::size_t count, int m, std::size_t most);
+
+// The whole schedule for GPUs. All nodes must have the same number of ranks (UsageError).
+[[nodiscard]] Schedule hierarchical_in_pieces(int world, std::size_t count,
+                                              const std::vector<int>& node_of, std::size_t most);
+
+// The part of that schedule between nodes, for one piece: n ranks form a ring for each l, and
+// all-reduce a buffer of `count` elements. Not a collective of all ranks: rings do not meet.
+[[nodiscard]] Schedule ring_between_nodes(int world, std::size_t count,
+                                          const std::vector<int>& node_of);
 
 }  // namespace ringsmith::comm

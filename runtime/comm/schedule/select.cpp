@@ -34,7 +34,7 @@ constexpr unsigned kEvery = ~0U;
 
 struct ChoiceRow {
   struct When {
-    Route route = Route::host;      // rows of stream also serve kernel
+    Route route = Route::host;      // rows of host also serve nodes, rows of stream kernel
     unsigned collectives = kEvery;  // set
     unsigned asked = kEvery;        // set of Call::algorithm
     SizeLimit size = SizeLimit::none;
@@ -67,6 +67,11 @@ constexpr auto make_choices() {
       {{.asked = kAuto, .size = S::small, .ranks = N::up_to_two, .memory = M::no_input},
        E::small_messages, E::small_messages, A::automatic,
        "a copy costs less than a second hand-off"},
+      {{.route = R::nodes,
+        .collectives = set_of(C::all_reduce),
+        .asked = set_of(A::automatic, A::hierarchical)},
+       E::nodes, E::nodes, A::hierarchical,
+       "each GPU sends only its part of the sum of its node to other nodes"},
       {{.collectives = set_of(C::all_reduce), .asked = set_of(A::plain_ring)},
        E::plain_ring, E::plain_ring, A::ring,
        "the ring in its readable form was asked for"},
@@ -161,7 +166,7 @@ bool within(SizeLimit size, const Facts& facts) {
 
 bool fits(const ChoiceRow::When& when, const Facts& facts) {
   return (when.asked & facts.asked) != 0 && (when.collectives & facts.collective) != 0 &&
-         (when.route == facts.route ||
+         (when.route == facts.route || (when.route == Route::host && facts.route == Route::nodes) ||
           (when.route == Route::stream && facts.route == Route::kernel)) &&
          (when.ranks == RankLimit::none || (when.ranks == RankLimit::more) == facts.more) &&
          within(when.size, facts);
@@ -277,8 +282,8 @@ constexpr auto kAlgorithmsOf = [] {
 
 std::string_view name_of(Executor executor) {
   constexpr std::string_view kNames[] = {
-      "small_messages", "mapped",   "slots",    "plain_ring",  "stream",
-      "device_staging", "one_shot", "two_shot", "packet_ring", "slot_ring"};
+      "small_messages", "mapped",   "slots",    "plain_ring",  "stream",   "device_staging",
+      "nodes",          "one_shot", "two_shot", "packet_ring", "slot_ring"};
   static_assert(std::size(kNames) == static_cast<std::size_t>(Executor::slot_ring) + 1);
   return kNames[static_cast<std::size_t>(executor)];
 }
@@ -318,6 +323,7 @@ std::vector<std::array<std::string, 5>> table_of_choices() {
     const bool may_name_another = (when.asked & (when.asked - 1)) != 0;
     if (may_name_another) order += ", or as asked";
     const char* const data = when.route == Route::host     ? "host memory"
+                             : when.route == Route::nodes  ? "GPUs, nodes"
                              : when.route == Route::kernel ? "GPUs, kernel"
                                                            : "GPUs";
     rows.push_back({data, conditions_of(when), name, order, why});

@@ -36,6 +36,8 @@ namespace ringsmith::comm {
 // How a call's data moves between ranks.
 enum class Route : std::uint8_t {
   host,    // through host memory; also the memory of GPUs that do not reach each other
+  nodes,   // GPUs of several nodes: between those of a node by stream or kernel, between nodes
+           // through host memory
   stream,  // between GPUs, by copies and short kernels on streams (the stream engine)
   kernel   // between GPUs, by one kernel that waits for its peers' kernels (the kernel engine)
 };
@@ -54,6 +56,7 @@ enum class Executor : std::uint8_t {
   plain_ring,      // executor/plain_ring.cpp: the ring in its readable form
   stream,          // device/stream_engine.cpp: as mapped; device_staging if that cannot work
   device_staging,  // device/stream_engine.cpp: slice by slice through staging memory
+  nodes,           // device/nodes_backend.cpp: within each node by an engine, then between nodes
   one_shot,        // device/direct.cu: every rank sends all its data to every other, in packets
   two_shot,        // device/direct.cu: directly in all buffers
   packet_ring,     // device/ring.cu: each word carries its own flag

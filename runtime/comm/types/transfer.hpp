@@ -81,9 +81,13 @@ struct Transfer {
   ConstBuffer input;
   Buffer output;
   Site site = {};              // where the call was made, if it has no buffers
+  int averaged_over = 0;       // avg divides by this number of ranks; 0: by the group's size
   std::uint64_t sequence = 0;  // the call's number, assigned when it runs
   std::shared_ptr<cuda_ipc::DeviceOperation> operation = nullptr;  // null for host memory
 
+  [[nodiscard]] Arithmetic arithmetic(int world) const {
+    return arithmetic_of(call.op, averaged_over > 0 ? averaged_over : world);
+  }
   [[nodiscard]] Site called_at() const {
     if (site.file != nullptr) return site;
     return input.site().file != nullptr ? input.site() : output.site();
