@@ -16,11 +16,12 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PIPELINED, EMBEDDING = "kernels/cuda/matmul_pipelined.cu", "kernels/cuda/embedding.cu"
+LIBRARY = "kernels/cuda/matmul_cublaslt.cu"
 ATTENTION = "kernels/cuda/attention_tensor.cu"
 OPTIM, LOSS, NORM = "kernels/cuda/optim.cu", "kernels/cuda/loss.cu", "kernels/cuda/layernorm.cu"
 ELEMENTWISE, COPY = "kernels/cuda/elementwise.cu", "kernels/cuda/copy.cu"
 TABLE, PACK = "kernels/cuda/table.cuh", "kernels/cuda/pack.cuh"
-CASES = {PIPELINED: "[pipelined]", EMBEDDING: "*embedding*,*one row*,*outside the table*", ATTENTION: "[attention_tensor]",
+CASES = {PIPELINED: "[pipelined]", LIBRARY: "[cublaslt]", EMBEDDING: "*embedding*,*one row*,*outside the table*", ATTENTION: "[attention_tensor]",
          OPTIM: "[optim]", LOSS: "[cross_entropy],[classifier]", NORM: "[add_layer_norm],[half]", ELEMENTWISE: "[half]",
          COPY: "[half]"}
 USERS = {TABLE: OPTIM, PACK: ELEMENTWISE}
@@ -63,6 +64,18 @@ PLANTED = [
     ("what C held is not added", PIPELINED, "static_cast<float>(to) + sum : sum", "sum : sum"),
     ("a bias by row", PIPELINED, "job.bias[c]", "job.bias[r % job.c.cols]"),
     ("warps skip the last rows of C", PIPELINED, "row + warp_row < job.c.rows", "row + warp_row + 1 < job.c.rows"),
+    ("cuBLASLt may round the parts of a sum", LIBRARY,
+     "    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,\n        static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));\n", ""),
+    ("no algorithm counts as one", LIBRARY, " || (status == CUBLAS_STATUS_SUCCESS && found == 0))", ")"),
+    ("an algorithm that failed counts as one", LIBRARY, "    if (result.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;\n", ""),
+    ("a heuristic that supports nothing is an error", LIBRARY, "status == CUBLAS_STATUS_NOT_SUPPORTED || (", "("),
+    ("a product that is not supported is an error", LIBRARY, "    if (status == CUBLAS_STATUS_NOT_SUPPORTED) {\n      known", "    if (false) {\n      known"),
+    ("a refused algorithm is tried again", LIBRARY, "      known->second.reset();\n", ""),
+    ("a batch is aligned if its first matrix is", LIBRARY, "return apart ? alignment_of", "return true ? alignment_of"),
+    ("operands are not exchanged", LIBRARY, "multiply(b, a, c, p)", "multiply(a, b, c, p)"),
+    ("sums of rows are a bias", LIBRARY, "CUBLASLT_EPILOGUE_BGRADB, p.row_sums", "CUBLASLT_EPILOGUE_BIAS, p.row_sums"),
+    ("sums of rows are left out where the library fails", LIBRARY, "    column_sum<T>(p.a.t(), {p.row_sums, static_cast<std::size_t>(p.a.rows)}, Store::replace);\n", ""),
+    ("nothing is added", LIBRARY, "beta = p.store == Store::add ? 1 : 0", "beta = 0"),
     ("digits are counted before all are there", EMBEDDING, "p.digit(p.from[first + thread]);\n    __syncthreads();",
      "p.digit(p.from[first + thread]);"),
     ("the next tile's digits come while these are read", EMBEDDING, "    __syncthreads();  // the digits have been read\n", ""),
