@@ -87,6 +87,13 @@ void matmul_batch(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const Batch
 template <class T>
 void column_sum(Matrix<const T> x, std::span<T> sums, Store store = Store::replace);
 
+// Computes column_sum(dy, db) and matmul(dy^T, x, dw), for f16 and bf16. cuBLASLt reads dy once for
+// both. fuses_weight_gradients() says whether cuBLASLt is the version in use.
+template <class T>
+void weight_gradients(Matrix<const T> dy, Matrix<const T> x, Matrix<T> dw, std::span<T> db,
+                      Store store);
+[[nodiscard]] bool fuses_weight_gradients();
+
 }  // namespace cuda
 
 RINGSMITH_ON_DEVICE_TYPED(matmul)
@@ -114,6 +121,16 @@ void linear(Device device, Matrix<T> x, Matrix<T> w, std::span<const T> bias, Ma
   if (device.is_cpu()) return cpu::linear<T>(x, w, bias, y);
   const DeviceGuard current(device);
   cuda::linear<T>(x, w, bias, y);
+}
+// dw = (or +=) dy^T x and db = the column sums of dy: the gradients of linear's weight and bias.
+// Devices only.
+template <class T>
+requires kIsHalf<T>
+void weight_gradients(Device device, Matrix<T> dy, Matrix<T> x, Matrix<T> dw, std::span<T> db,
+                      Store store) {
+  RINGSMITH_PROFILED(matmul, Matrix<const T>(dy.t()), Matrix<const T>(x), dw, store)
+  const DeviceGuard current(device);
+  cuda::weight_gradients<T>(dy, x, dw, db, store);
 }
 
 namespace cpu::fast {

@@ -13,7 +13,6 @@
 #pragma once
 
 #include <type_traits>
-#include <utility>
 
 #include "kernels/attention.hpp"
 #include "kernels/cuda/attention_tiles.cuh"
@@ -102,17 +101,6 @@ class TileCopies {
 // Sums of a warp: 16 rows x n columns as tiles of 16 x 8.
 template <int n>
 using HalfSums = float[n / 8][4];
-
-// Calls f(integral_constant<int, i>) for 0 <= i < n. Unlike the index of an unrolled loop, the
-// argument is a constant expression.
-template <int... i, class F>
-__device__ void each_constant(std::integer_sequence<int, i...> /*sequence*/, const F& f) {
-  (f(std::integral_constant<int, i>()), ...);
-}
-template <int n, class F>
-__device__ void each_constant(const F& f) {
-  each_constant(std::make_integer_sequence<int, n>(), f);
-}
 
 // sums += A B^T, where A is 16 rows of a tile, from `row` on, and B the `n` rows of another tile.
 template <int dim, int n>

@@ -13,18 +13,14 @@ namespace ringsmith::kernels::cuda {
 namespace {
 
 #ifdef RINGSMITH_VGPU
-constexpr int kBest = 4;
-#define RINGSMITH_ON_DEVICES(kernel) nullptr
+constexpr int kBest = 4;  // our own, because the emulated cuBLASLt has none of NVIDIA's algorithms
 #else
 constexpr int kBest = 7;
-#define RINGSMITH_ON_DEVICES(kernel) kernel
 #endif
 
 // Converting to the pointer type selects the overload for float.
 void (*const kBlocked)(const Product<float>&) = matmul_blocked;
-#ifndef RINGSMITH_VGPU
 void (*const kLibrary)(const Product<float>&) = matmul_cublaslt;
-#endif
 template <PipelineStages stages, class T>
 void pipelined(const Product<T>& p) {
   matmul_pipelined(p, stages);
@@ -37,7 +33,7 @@ const std::array kVersions{
     MatmulVersion{4, "vectorised", matmul_vectorised},
     MatmulVersion{5, "TF32 cores", matmul_tensor_tf32},
     MatmulVersion{6, "BF16 cores", matmul_tensor_bf16},
-    MatmulVersion{7, "cuBLASLt", RINGSMITH_ON_DEVICES(kLibrary)},
+    MatmulVersion{7, "cuBLASLt", kLibrary},
     MatmulVersion{8, "pipelined BF16 cores", pipelined<PipelineStages::two, float>},
     MatmulVersion{9, "BF16 cores, 4 stages", pipelined<PipelineStages::four, float>},
 };
@@ -45,21 +41,17 @@ const std::array kVersions{
 std::atomic<int> chosen{0};
 
 void multiply(const Product<float>& p) {
-  const int number = chosen.load(std::memory_order_relaxed);
-  kVersions[static_cast<std::size_t>(number == 0 ? kBest : number) - 1].run(p);
+  kVersions[static_cast<std::size_t>(matmul_version()) - 1].run(p);
 }
 void multiply(const Product<double>& p) { matmul_blocked(p); }
 template <class Half>
 void multiply(const Product<Half>& p) {
-  const int number = chosen.load(std::memory_order_relaxed);
+  const int number = matmul_version();
   if constexpr (std::is_same_v<Half, bf16>) {
     if (number == 8) return pipelined<PipelineStages::two>(p);
     if (number == 9) return pipelined<PipelineStages::four>(p);
   }
-#ifndef RINGSMITH_VGPU
-  if (number == 0 || number == 7) return matmul_cublaslt(p);
-#endif
-  matmul_blocked(p);
+  number == 7 ? matmul_cublaslt(p) : matmul_blocked(p);
 }
 
 }  // namespace
@@ -80,14 +72,9 @@ void require_tensor_cores() {
 }
 
 void set_matmul_version(int number) {
-  const std::string name = "matmul version " + std::to_string(number);
-  require(number >= 0 && number <= std::ssize(kVersions), name + " does not exist: use 1 to " +
-                                                              std::to_string(kVersions.size()) +
-                                                              ", or 0 for the best");
-  require(number == 0 || kVersions[static_cast<std::size_t>(number) - 1].run != nullptr,
-          name +
-              " runs on devices only: build with nvcc (RINGSMITH_CUDA=nvcc), or use 1 to "
-              "6, 8 or 9");
+  require(number >= 0 && number <= std::ssize(kVersions),
+          "matmul version " + std::to_string(number) + " does not exist: use 1 to " +
+              std::to_string(kVersions.size()) + ", or 0 for the best");
   chosen.store(number, std::memory_order_relaxed);
 }
 int matmul_version() {
@@ -126,6 +113,19 @@ void column_sum(Matrix<const T> x, std::span<T> sums, Store store) {
             folds_in_packs(x.data, kept, folded));
 }
 
+bool fuses_weight_gradients() { return matmul_version() == 7; }
+
+template <class T>
+void weight_gradients(Matrix<const T> dy, Matrix<const T> x, Matrix<T> dw, std::span<T> db,
+                      Store store) {
+  Product<T> p{.a = dy.t(), .b = x, .c = dw, .store = store};
+  if (fuses_weight_gradients())
+    p.row_sums = db.data();
+  else
+    column_sum<T>(dy, db, Store::replace);
+  multiply(p);
+}
+
 RINGSMITH_FLOAT_AND_DOUBLE(matmul)
 RINGSMITH_FLOAT_AND_DOUBLE(matmul_batch)
 RINGSMITH_FLOAT_AND_DOUBLE(linear)
@@ -134,6 +134,7 @@ template decltype(matmul<f16>) matmul<f16>;
 template decltype(matmul<bf16>) matmul<bf16>;
 template decltype(linear<f16>) linear<f16>;
 template decltype(linear<bf16>) linear<bf16>;
+RINGSMITH_HALVES(weight_gradients)
 RINGSMITH_HALVES(column_sum)
 
 }  // namespace ringsmith::kernels::cuda

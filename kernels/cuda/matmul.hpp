@@ -6,7 +6,7 @@
 //   4  vectorised    matmul_vectorised.cu  and packs of 16 bytes, with the next slab in flight
 //   5  TF32 cores    matmul_tensor.cu      16 x 16 x 8 (6: x 16) products as one operation of a
 //   6  BF16 cores                          warp, operands rounded to 10 (6: 7) bits of mantissa
-//   7  cuBLASLt      matmul_cublaslt.cu    the vendor's library (devices only)
+//   7  cuBLASLt      matmul_cublaslt.cu    the vendor's library (emulated: plain loops)
 //   8  pipelined     matmul_pipelined.cu   BF16 cores by ldmatrix and mma, while cp.async copies
 //   9  4 stages                            the next slab (9: three) into shared memory
 //
@@ -14,9 +14,9 @@
 // set_matmul_version() selects another version. `kernel_bench matmul --device cuda --rung 3`
 // measures version 3.
 //
-// f16 and bf16, for mixed precision, use cuBLASLt on a device, unless a version other than 7 is
-// selected. In that case, and on the emulator, bf16 uses version 8 or 9 if selected, and both types
-// otherwise use version 3. Doubles, for gradient checks, always use version 3.
+// f16 and bf16, for mixed precision, have versions 3 and 7, and bf16 also has 8 and 9. If another
+// version is selected, or on the emulator none, they use version 3. Doubles, for gradient checks,
+// always use version 3.
 #pragma once
 
 #include <span>
@@ -33,6 +33,7 @@ struct Product {
   Matrix<T> c;
   Store store = Store::replace;
   const T* bias = nullptr;  // c.cols elements
+  T* row_sums = nullptr;    // receives the sums of a's rows; version 7 only, without a bias
   std::int64_t batches = 1, a_batch = 0, b_batch = 0, c_batch = 0;
 };
 
@@ -48,9 +49,9 @@ void matmul_vectorised(const Product<float>& product);
 // tensor cores for these types (below compute capability 8.0).
 void matmul_tensor_tf32(const Product<float>& product);
 void matmul_tensor_bf16(const Product<float>& product);
-// Devices only. Floats are multiplied in float, or in TF32 if kernels::float32() says so. If the
-// library has no layout for a matrix (e.g. it has no unit stride), or k is 0, floats fall back to
-// version 4, and f16 and bf16 to version 3.
+// Floats are multiplied in float, or in TF32 if kernels::float32() says so. If the library does not
+// support a product, has no layout for a matrix (e.g. it has no unit stride), or k is 0, floats
+// fall back to version 4, bf16 to version 9 (without tensor cores 3), and f16 to version 3.
 void matmul_cublaslt(const Product<float>& product);
 void matmul_cublaslt(const Product<f16>& product);
 void matmul_cublaslt(const Product<bf16>& product);
@@ -66,12 +67,12 @@ void require_tensor_cores();
 struct MatmulVersion {
   int number;
   const char* name;
-  void (*run)(const Product<float>& product);  // null: not on the emulator
+  void (*run)(const Product<float>& product);
 };
 [[nodiscard]] std::span<const MatmulVersion> matmul_versions();
 
 // Selects the version that multiplies floats and bf16. 0 selects the best one available. Throws
-// UsageError if the number is not in the list or the version does not run here.
+// UsageError if the number is not in the list.
 void set_matmul_version(int number);
 [[nodiscard]] int matmul_version();
 

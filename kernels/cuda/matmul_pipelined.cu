@@ -28,6 +28,12 @@
 //   a slab:  32 of k. Rows of shared memory are 16 bytes longer than their data, so that the 8 rows
 //            of an ldmatrix are in different banks
 //
+// A step has 32 mma of a warp, which keep a tensor core of an H100 busy for 128 cycles. Addresses and
+// bounds could take longer (they once took 267 instructions). So there is a kernel for each storage
+// order of A and B, a thread adds a distance to its addresses instead of computing them, and slabs
+// that consist of whole packs are copied without checks. `make nvcc-check` counts a step's
+// instructions.
+//
 // If operands do not fit packs of 16 bytes (a misaligned view, an odd stride), they are stored
 // element by element into the same slabs. Operands of float are first rounded to dense bf16
 // matrices. Each element is one sum over k in float, in an order that depends only on the shape.
@@ -49,36 +55,103 @@ constexpr unsigned kMostBatches = 1024;                     // blocks in z: enou
 constexpr int kCopy = 8;                                    // elements per cp.async
 constexpr int kCopies = kTile * kDepth / kCopy / kThreads;  // per operand, thread and slab
 
-// A slab of an operand: [line][k], or [k][line] if lines are adjacent in memory. A line is a row of
-// A or a column of B.
-constexpr int kAlongK = kDepth + kCopy, kAcrossK = kTile + kCopy;  // row strides
-constexpr int kSlab = kTile * kAlongK;
-static_assert(kDepth * kAcrossK <= kSlab);
-
-// A or B. Element k of line i is data[i * line_stride + k * k_stride]. If `packs`, one of these
-// strides is 1.
+// A or B. Element k of line i is data[i * line_stride + k * k_stride]. A line is a row of A or a
+// column of B. Lines are along k if k_stride is 1. If `packs`, one of the strides is 1, and pieces
+// of kCopy elements are aligned for cp.async.
 struct Operand {
   const bf16* data;
   std::int64_t lines, depth, line_stride, k_stride;
   bool along_k, packs;
+};
 
-  // Starts this thread's copies for a slab of lines from `first` on and k from k0 on. Without
-  // packs, the copies are complete on return.
-  __device__ void fetch(bf16* slab, std::int64_t first, std::int64_t k0) const {
+// A slab of an operand in shared memory: [line][k], or [k][line] if the lines are not along k.
+template <bool along_k>
+struct Slab {
+  static constexpr int kStride = (along_k ? kDepth : kTile) + kCopy;
+  static constexpr int kSize = (along_k ? kTile : kDepth) * kStride;
+
+  __device__ static constexpr int place(int line, int k) {
+    return along_k ? line * kStride + k : k * kStride + line;
+  }
+
+  // The first element of this thread's copy c.
+  __device__ static int line(int c) {
+    const int e = static_cast<int>(threadIdx.x) + c * kThreads;
+    return along_k ? e / (kDepth / kCopy) : e % (kTile / kCopy) * kCopy;
+  }
+  __device__ static int k(int c) {
+    const int e = static_cast<int>(threadIdx.x) + c * kThreads;
+    return along_k ? e % (kDepth / kCopy) * kCopy : e / (kTile / kCopy);
+  }
+
+  // Where this lane's row of an ldmatrix begins that loads the matrices (0, 0), (8, 0), (0, 8) and
+  // (8, 8) of (line, k) or, if k_first, (0, 0), (0, 8), (8, 0) and (8, 8).
+  __device__ static int lane_place(bool k_first) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;
+    const int line = (k_first ? m / 2 : m % 2) * 8, k = (k_first ? m % 2 : m / 2) * 8;
+    return along_k ? place(line + r, k) : place(line, k + r);
+  }
+  // Loads these matrices from (line, k) on. `from` is a slab's lane_place().
+  template <int line, int k>
+  __device__ static void load(std::uint32_t (&to)[4], const bf16* from) {
+    constexpr int kBytes = place(line, k) * static_cast<int>(sizeof(bf16));
+    if constexpr (along_k)
+      load_matrices<kBytes>(to, from);
+    else
+      load_matrices_transposed<kBytes>(to, from);
+  }
+};
+constexpr int kSlab = std::max(Slab<true>::kSize, Slab<false>::kSize);
+
+// This thread's copies of an operand, slab after slab.
+template <bool along_k>
+class Copies {
+ public:
+  // Copies the lines from `first` on of `data`, a matrix of the operand's batch.
+  __device__ Copies(const Operand& operand, const bf16* data, std::int64_t first)
+      : operand_(operand), data_(data), first_(first) {
 #pragma unroll
     for (int c = 0; c < kCopies; ++c) {
-      const int e = static_cast<int>(threadIdx.x) + c * kThreads;
-      const int i = along_k ? e / (kDepth / kCopy) : e % (kTile / kCopy) * kCopy;
-      const int k = along_k ? e % (kDepth / kCopy) * kCopy : e / (kTile / kCopy);
-      bf16* const to = slab + (along_k ? i * kAlongK + k : k * kAcrossK + i);
-      const std::int64_t lines_left = lines - first - i, k_left = depth - k0 - k;
+      // Lines beyond the last are replaced by the last ones, because their sums are not stored.
+      const std::int64_t last = operand.lines - (along_k ? 1 : kCopy);
+      const std::int64_t line = smaller(first + Slab::line(c), last);
+      next_[c] = data + line * operand.line_stride + Slab::k(c) * operand.k_stride;
+    }
+  }
+
+  // The number of slabs, from k = 0 on, that consist of whole packs.
+  __device__ std::int64_t whole() const {
+    const bool lines = along_k || operand_.lines % kCopy == 0 || first_ + kTile <= operand_.lines;
+    return operand_.packs && lines ? operand_.depth / kDepth : 0;
+  }
+
+  // Starts the copies of the next slab, which consists of whole packs. Each address is the previous
+  // one plus a distance.
+  __device__ void start(bf16* slab) {
+#pragma unroll
+    for (int c = 0; c < kCopies; ++c) {
+      copy_async(slab + Slab::place(Slab::line(c), Slab::k(c)), next_[c], 16);
+      next_[c] += along_k ? kDepth : kDepth * operand_.k_stride;
+    }
+  }
+
+  // Starts the copies of any slab, from k0 on. Elements outside the operand become 0. Without packs,
+  // the copies are complete on return.
+  __device__ void start_any(bf16* slab, std::int64_t k0) const {
+#pragma unroll 1
+    for (int c = 0; c < kCopies; ++c) {
+      const int i = Slab::line(c), k = Slab::k(c);
+      bf16* const to = slab + Slab::place(i, k);
+      const std::int64_t lines_left = operand_.lines - first_ - i, k_left = operand_.depth - k0 - k;
       const std::int64_t here = lines_left <= 0 || k_left <= 0 ? 0 : along_k ? k_left : lines_left;
       const int count = static_cast<int>(smaller(here, kCopy));
-      const bf16* const from = data + (first + i) * line_stride + (k0 + k) * k_stride;
-      if (packs) {
-        copy_async(to, count > 0 ? from : data, count * static_cast<int>(sizeof(bf16)));
+      const bf16* const from =
+          data_ + (first_ + i) * operand_.line_stride + (k0 + k) * operand_.k_stride;
+      if (operand_.packs) {
+        copy_async(to, count > 0 ? from : data_, count * static_cast<int>(sizeof(bf16)));
       } else {
-        const std::int64_t step = along_k ? k_stride : line_stride;
+        const std::int64_t step = along_k ? operand_.k_stride : operand_.line_stride;
+#pragma unroll 1
         for (int q = 0; q < kCopy; ++q) {
           to[q].bits = 0;
           if (q < count) to[q] = from[q * step];
@@ -86,32 +159,15 @@ struct Operand {
       }
     }
   }
-};
 
-// The fragment of A for rows `row` to row + 15 and k to k + 15.
-__device__ void load_a(std::uint32_t (&a)[4], const bf16* slab, bool along_k, int row, int k) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;
-  // Matrix m is at row 8 (m % 2), k 8 (m / 2). Its row r is a row of A or, if not along_k, one k.
-  if (along_k)
-    load_matrices(a, slab + (row + m % 2 * 8 + r) * kAlongK + k + m / 2 * 8);
-  else
-    load_matrices_transposed(a, slab + (k + m / 2 * 8 + r) * kAcrossK + row + m % 2 * 8);
-}
-// The two fragments of B for columns `column` to column + 15 and k to k + 15.
-__device__ void load_b(std::uint32_t (&b)[2][2], const bf16* slab, bool along_k, int column,
-                       int k) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;
-  // Matrix m is at column 8 (m / 2), k 8 (m % 2).
-  std::uint32_t both[4];
-  if (along_k)
-    load_matrices(both, slab + (column + m / 2 * 8 + r) * kAlongK + k + m % 2 * 8);
-  else
-    load_matrices_transposed(both, slab + (k + m % 2 * 8 + r) * kAcrossK + column + m / 2 * 8);
-  b[0][0] = both[0];
-  b[0][1] = both[1];
-  b[1][0] = both[2];
-  b[1][1] = both[3];
-}
+ private:
+  using Slab = cuda::Slab<along_k>;
+
+  const Operand& operand_;  // the kernel's argument: in constant memory, not in registers
+  const bf16* data_;
+  std::int64_t first_;
+  const bf16* next_[kCopies];
+};
 
 template <class Out>
 struct Job {
@@ -122,9 +178,12 @@ struct Job {
   std::int64_t batches, a_batch, b_batch, c_batch;
 };
 
-template <int stages, class Out>
+template <int stages, bool a_along_k, bool b_along_k, class Out>
 __global__ void __launch_bounds__(kThreads) pipelined(Job<Out> job) {
-  auto* const slabs = dynamic_shared<bf16>();  // [stage][operand][kSlab]
+  using SlabA = Slab<a_along_k>;
+  using SlabB = Slab<b_along_k>;
+  constexpr int kStage = 2 * kSlab;            // A's slab and B's
+  auto* const slabs = dynamic_shared<bf16>();  // [stage][kStage]
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
   const int warp_row = warp / (kTile / kWarpColumns) * kWarpRows;
   const int warp_column = warp % (kTile / kWarpColumns) * kWarpColumns;
@@ -132,41 +191,52 @@ __global__ void __launch_bounds__(kThreads) pipelined(Job<Out> job) {
   const std::int64_t column = std::int64_t{blockIdx.x} * kTile;
   const std::int64_t steps = ceil_div(job.a.depth, kDepth);
   const bool inside = row + warp_row < job.c.rows && column + warp_column < job.c.cols;
+  const int lane_a = SlabA::place(warp_row, 0) + SlabA::lane_place(false);
+  const int lane_b = SlabB::place(warp_column, 0) + SlabB::lane_place(true) + kSlab;
   for (std::int64_t batch = blockIdx.z; batch < job.batches; batch += gridDim.z) {
-    Operand a = job.a, b = job.b;
-    a.data += batch * job.a_batch;
-    b.data += batch * job.b_batch;
-    const auto fetch = [&](std::int64_t step) {
-      bf16* const stage = slabs + step % stages * 2 * kSlab;
-      if (step < steps) {
-        a.fetch(stage, row, step * kDepth);
-        b.fetch(stage + kSlab, column, step * kDepth);
+    Copies<a_along_k> a(job.a, job.a.data + batch * job.a_batch, row);
+    Copies<b_along_k> b(job.b, job.b.data + batch * job.b_batch, column);
+    const std::int64_t whole = smaller(a.whole(), b.whole());
+    const auto fetch = [&](std::int64_t step, bf16* stage) {
+      if (step < whole) {
+        a.start(stage);
+        b.start(stage + kSlab);
+      } else if (step < steps) {
+        a.start_any(stage, step * kDepth);
+        b.start_any(stage + kSlab, step * kDepth);
       }
       commit_copies();  // even if empty, because the wait counts groups
     };
     float sums[kDown][kBeside][4] = {};
-    for (int s = 0; s < stages - 1; ++s) fetch(s);
+#pragma unroll 1
+    for (int s = 0; s < stages - 1; ++s) fetch(s, slabs + s * kStage);
+    bf16* stage = slabs;                             // of this step
+    bf16* previous = slabs + (stages - 1) * kStage;  // of the step before
+#pragma unroll 1
     for (std::int64_t step = 0; step < steps; ++step) {
       wait_for_copies<stages - 2>();
       __syncthreads();
-      fetch(step + stages - 1);
-      if (!inside) continue;
-      const bf16* const slab_a = slabs + step % stages * 2 * kSlab;
-      const bf16* const slab_b = slab_a + kSlab;
+      fetch(step + stages - 1, previous);
+      if (inside)
+        each_constant<kDepth / 16>([&](auto half) {
+          constexpr int kK = 16 * decltype(half)::value;
+          std::uint32_t left[kDown][4], right[kBeside / 2][4];
+          each_constant<kDown>([&](auto i) {
+            SlabA::template load<16 * decltype(i)::value, kK>(left[i], stage + lane_a);
+          });
+          each_constant<kBeside / 2>([&](auto j) {
+            SlabB::template load<16 * decltype(j)::value, kK>(right[j], stage + lane_b);
+          });
 #pragma unroll
-      for (int k = 0; k < kDepth; k += 16) {
-        std::uint32_t left[kDown][4], right[kBeside / 2][2][2];
+          for (int i = 0; i < kDown; ++i)
 #pragma unroll
-        for (int i = 0; i < kDown; ++i) load_a(left[i], slab_a, a.along_k, warp_row + 16 * i, k);
-#pragma unroll
-        for (int j = 0; j < kBeside / 2; ++j)
-          load_b(right[j], slab_b, b.along_k, warp_column + 16 * j, k);
-#pragma unroll
-        for (int i = 0; i < kDown; ++i)
-#pragma unroll
-          for (int j = 0; j < kBeside; ++j)
-            multiply_fragments(sums[i][j], left[i], right[j / 2][j % 2]);
-      }
+            for (int j = 0; j < kBeside; ++j) {
+              const std::uint32_t(&two)[4] = right[j / 2];
+              multiply_fragments(sums[i][j], left[i], {two[j % 2 * 2], two[j % 2 * 2 + 1]});
+            }
+        });
+      previous = stage;
+      stage = stage == slabs + (stages - 1) * kStage ? slabs : stage + kStage;
     }
     // Only empty groups are still in flight. But the next matrix of a batch overwrites stages that
     // other warps may still be reading.
@@ -174,17 +244,22 @@ __global__ void __launch_bounds__(kThreads) pipelined(Job<Out> job) {
 #pragma unroll
     for (int i = 0; i < kDown; ++i)
 #pragma unroll
-      for (int j = 0; j < kBeside; ++j)
+      for (int h = 0; h < 2; ++h) {
+        const std::int64_t r = row + warp_row + 16 * i + lane / 4 + h * 8;
+        if (r >= job.c.rows) continue;
+        Out* const line = job.c.data + batch * job.c_batch + r * job.c.row_stride;
 #pragma unroll
-        for (int q = 0; q < 4; ++q) {
-          const std::int64_t r = row + warp_row + 16 * i + lane / 4 + q / 2 * 8;
-          const std::int64_t c = column + warp_column + 8 * j + lane % 4 * 2 + q % 2;
-          if (r >= job.c.rows || c >= job.c.cols) continue;
-          float sum = sums[i][j][q];
-          if (job.bias != nullptr) sum += static_cast<float>(job.bias[c]);
-          Out& to = job.c.data[batch * job.c_batch + r * job.c.row_stride + c * job.c.col_stride];
-          to = Out(job.store == Store::add ? static_cast<float>(to) + sum : sum);
-        }
+        for (int j = 0; j < kBeside; ++j)
+#pragma unroll
+          for (int q = 0; q < 2; ++q) {
+            const std::int64_t c = column + warp_column + 8 * j + lane % 4 * 2 + q;
+            if (c >= job.c.cols) continue;
+            float sum = sums[i][j][2 * h + q];
+            if (job.bias != nullptr) sum += static_cast<float>(job.bias[c]);
+            Out& to = line[c * job.c.col_stride];
+            to = Out(job.store == Store::add ? static_cast<float>(to) + sum : sum);
+          }
+      }
   }
 }
 
@@ -203,16 +278,23 @@ Operand operand(const Matrix<const bf16>& lines, std::int64_t batch_stride) {
               batch_stride % kCopy == 0};
 }
 
-template <int stages, class Out>
+template <int stages, bool a_along_k, bool b_along_k, class Out>
 void start(const Job<Out>& job) {
   constexpr std::size_t kBytes = stages * 2 * kSlab * sizeof(bf16);
+  constexpr auto kKernel = pipelined<stages, a_along_k, b_along_k, Out>;
   if constexpr (kBytes > std::size_t{48} << 10)
-    cuda_check(cudaFuncSetAttribute(pipelined<stages, Out>,
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
+    cuda_check(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(kBytes)));
   dim3 grid = tile_grid(job.c.rows, job.c.cols, kTile, kTile, job.batches);
   grid.z = std::min(grid.z, kMostBatches);
-  launch(pipelined<stages, Out>, grid, kThreads, kBytes, stream(), job);
+  launch(kKernel, grid, kThreads, kBytes, stream(), job);
+}
+template <int stages, class Out>
+void start(const Job<Out>& job) {
+  if (job.a.along_k)
+    job.b.along_k ? start<stages, true, true>(job) : start<stages, true, false>(job);
+  else
+    job.b.along_k ? start<stages, false, true>(job) : start<stages, false, false>(job);
 }
 
 template <int stages>

@@ -69,13 +69,17 @@ __global__ void __launch_bounds__(kThreads) tensor(Product<float> p) {
     for (int i = 0; i < kDown; ++i)
       for (int j = 0; j < kBeside; ++j) wmma::fill_fragment(sums[i][j], 0.0F);
     for (std::int64_t k0 = 0; k0 < depth; k0 += kDepth) {
-      for (int e = thread; e < kTile * kDepth; e += kThreads) {
+#pragma unroll
+      for (int c = 0; c < kTile * kDepth / kThreads; ++c) {
+        const int e = thread + c * kThreads;
         const int i = a_along_k ? e / kDepth : e % kTile, k = a_along_k ? e % kDepth : e / kTile;
         const bool inside = row + i < p.a.rows && k0 + k < depth;
         slab_a[i][k] =
             Type::round(inside ? a[(row + i) * p.a.row_stride + (k0 + k) * p.a.col_stride] : 0.0F);
       }
-      for (int e = thread; e < kTile * kDepth; e += kThreads) {
+#pragma unroll
+      for (int c = 0; c < kTile * kDepth / kThreads; ++c) {
+        const int e = thread + c * kThreads;
         const int j = b_along_k ? e / kDepth : e % kTile, k = b_along_k ? e % kDepth : e / kTile;
         const bool inside = column + j < p.b.cols && k0 + k < depth;
         slab_b[k][j] = Type::round(
@@ -99,8 +103,12 @@ __global__ void __launch_bounds__(kThreads) tensor(Product<float> p) {
       }
       __syncthreads();
     }
-    // Through shared memory, because the position of an element in a fragment is not documented.
+    // Through shared memory, because the position of an element in a fragment is not documented. The
+    // loops are unrolled, because an array that a variable indexes is in local memory, not in
+    // registers.
+#pragma unroll
     for (int i = 0; i < kDown; ++i)
+#pragma unroll
       for (int j = 0; j < kBeside; ++j) {
         wmma::store_matrix_sync(&out[warp][0][0], sums[i][j], kFragment, wmma::mem_row_major);
         __syncwarp();

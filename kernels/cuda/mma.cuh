@@ -26,11 +26,24 @@
 
 #include <cstdint>
 #include <cuda_runtime.h>
+#include <type_traits>
+#include <utility>
 #ifdef RINGSMITH_VGPU
 #include "kernels/vgpu/api/tensor.hpp"
 #endif
 
 namespace ringsmith::kernels::cuda {
+
+// Calls f(integral_constant<int, i>) for 0 <= i < n. Unlike the index of an unrolled loop, the
+// argument is a constant expression.
+template <int... i, class F>
+__device__ void each_constant(std::integer_sequence<int, i...> /*sequence*/, const F& f) {
+  (f(std::integral_constant<int, i>()), ...);
+}
+template <int n, class F>
+__device__ void each_constant(const F& f) {
+  each_constant(std::make_integer_sequence<int, n>(), f);
+}
 
 #ifdef RINGSMITH_VGPU
 

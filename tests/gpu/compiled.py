@@ -12,7 +12,9 @@ rings' kernels (NAME.cu.ptx).
 5. Each kernel in budgets.txt keeps its budget of registers, stack and issued instructions, if budgets.txt is for the
    same nvcc. A table shows them (--only-budgets: nothing else), and for products on an H100 the TFLOP/s that the
    instructions allow, if warps issue as often as h100.py assumes.
-6. The ring has one system fence per message (check_hand_offs), direct kernels divide nothing, and a line of packets is
+6. The figures of lesson 02's table of matrix products are those of its kernels (--update writes them), if the lesson
+   names the same nvcc.
+7. The ring has one system fence per message (check_hand_offs), direct kernels divide nothing, and a line of packets is
    one access.
 
 Then it plants mistakes in a copy of its input, and must detect each of them.
@@ -34,6 +36,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TABLE = HERE / "REGISTERS.md"
 BUDGETS = HERE / "budgets.txt"
+LESSON = ROOT / "lessons/02-kernels/LADDER.md"
 RINGS = "runtime/comm/device/"
 # The only access at device scope: it selects the first of a rank's blocks to report, all of which
 # are on one device.
@@ -161,6 +164,43 @@ def check_hand_offs(folder):
                 stop(f"{file}: {name} stores half a line")
 
 
+# The matrix products of the lesson's table, for sm_90: version, file, kernel, marks, and the multiply-adds of a warp by
+# one instruction of the first mark.
+LADDER = [
+    (1, "naive", "naive", "FFMA,LDG", 32),
+    (2, "tiled", "tiled", "FFMA,LDS", 32),
+    (3, "blocked", "blocked*float*", "FFMA,LDS", 32),
+    (4, "vectorised", "vectorised*", "FFMA,LDS", 32),
+    (5, "tensor", "tensor<Tf32>", "HMMA,LDG,STS", 16 * 8 * 4),
+    (6, "tensor", "tensor<Bf16>", "HMMA,LDG,STS", 16 * 8 * 16),
+    (8, "pipelined", "pipelined<2,*bf16>", "HMMA,LDGSTS,LDSM", 16 * 8 * 16),
+    (9, "pipelined", "pipelined<4,*bf16>", "HMMA,LDGSTS,LDSM", 16 * 8 * 16),
+]
+
+
+def check_ladder(folder, version, update):
+    """Compares the last three cells of the lesson's rows, or writes them: instructions of a pass, those of them that
+    multiply, and multiply-adds per instruction."""
+    text = LESSON.read_text()
+    for number, file, pattern, marks, each in LADDER:
+        kernels = [k for k in sass.kernels_of(folder / f"kernels/cuda/matmul_{file}.cu.o", 90)
+                   if fnmatch.fnmatchcase(k.name, pattern)]
+        rows = re.findall(rf"^\| {number} \|.*$", text, re.M)
+        if not kernels or len(rows) != 1:
+            stop(f"{len(kernels)} kernels {pattern} for sm_90, {len(rows)} rows of version {number} in {LESSON.name}")
+        loop = max((k.hot_loop(marks.split(","), innermost=True) for k in kernels), key=lambda loop: loop.count())
+        multiply = loop.issued[marks.split(",")[0]]
+        figures = [str(loop.count()), str(multiply), f"{multiply * each / loop.count():.0f}"]
+        cells = [cell.strip() for cell in rows[0].strip("|").split("|")]
+        if update:
+            text = text.replace(rows[0], "| " + " | ".join(cells[:-3] + figures) + " |")
+        elif f"nvcc {version}" in text and cells[-3:] != figures:
+            stop(f"{LESSON.parent.name}: version {number} has {', '.join(cells[-3:])}, compiled {', '.join(figures)}: "
+                 "make nvcc-check UPDATE=1")
+    if update:
+        LESSON.write_text(text)
+
+
 class Budget:
     """A line of budgets.txt, and the kernels that it is for."""
 
@@ -183,13 +223,14 @@ class Budget:
     def row(self):
         """Returns the row of the table: the costliest of the kernels, and the budget."""
         kernel, loop = max(self.costs, key=lambda c: c[1].count())
-        products = loop.issued["HMMA"]
+        # Known for 16 x 8 x 16 products only, not for TF32's.
+        products = 0 if "Tf32" in kernel.name else loop.issued["HMMA"]
         busy = f"{loop.busy_tensor_cores(self.arch):.0f} %" if products else "-"
         rate = min(h100.MMA.value * h100.TENSOR.value, FLOP_OF_HMMA * products / loop.count() * h100.issue_rate())
         predicted = f"{rate / 1e12:.0f}" if products and self.arch == 90 else "-"
         return (f"{self.pattern:<28} sm_{self.arch}  {max(k.registers for k, _ in self.costs):>4} of {self.registers:<4} "
                 f"{max(k.stack for k, _ in self.costs):>4} of {self.stack:<4} {kernel.shared:>6}  "
-                f"{loop.count():>5} of {self.issued:<5} {loop.inner:>4}  {products:>4}  {busy:>5}  {predicted:>7}  {self.file}")
+                f"{loop.count():>5} of {self.issued:<5} {loop.inner:>4}  {loop.issued['HMMA']:>4}  {busy:>5}  {predicted:>7}  {self.file}")
 
 
 def read_budgets(text):
@@ -312,6 +353,7 @@ def main():
     check_bounds(a.folder)
     check_hand_offs(a.folder)
     plant_mistakes(a.folder)
+    check_ladder(a.folder, version, a.update)
     version = f"nvcc {version}"
     table = table_of(found, version)
     if a.update:

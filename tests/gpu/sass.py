@@ -198,7 +198,7 @@ class Kernel:
                     todo.append(b)
         return body
 
-    def hot_loop(self, marks):
+    def hot_loop(self, marks, innermost=False):
         backward = self._backward()
         loops = []
         for tail, head in backward:
@@ -209,7 +209,8 @@ class Kernel:
             issued = collections.Counter(i.name for b in path for i in self.blocks[b].instructions)
             inner = sum(t in path and h in path and (t, h) != (tail, head) and h != head for t, h in backward)
             loops.append(Loop(self.blocks[head].first * SIZE, issued, inner))
-        loops = [loop for loop in loops if loop.issued[marks[0]] and not ("innermost" in marks and loop.inner)]
+        innermost = innermost or "innermost" in marks
+        loops = [loop for loop in loops if loop.issued[marks[0]] and not (innermost and loop.inner)]
         if loops:
             return max(loops, key=lambda x: (x.issued[marks[0]], -x.count()))
         ends = [b for b, block in enumerate(self.blocks) if block.instructions[-1].name == "EXIT"]

@@ -257,10 +257,6 @@ void bench_products(const KernelBenchOptions& o) {
     const double operations = 2 * static_cast<double>(m * k * n);
     for (const cuda::MatmulVersion& v : cuda::matmul_versions()) {
       if (o.rung != 0 && o.rung != v.number) continue;
-      if (v.run == nullptr) {
-        table.row({std::to_string(v.number), v.name, shape, "-", "on devices only"});
-        continue;
-      }
       cuda::set_matmul_version(v.number);
       const auto add = [&](Table& to, const auto& product) {
         const double seconds = measure(product, o.seconds);

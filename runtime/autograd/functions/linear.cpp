@@ -169,34 +169,44 @@ Tensor linear(const Tensor& given_x, const Tensor& given_weight, const Tensor& g
   });
   // The bias comes first, so that its gradient is ready before the weight's, as in PyTorch. The
   // ready order determines the layout of DDP's buckets.
-  return record("LinearBackward", {bias, weight, x}, y, {rows, weight},
-                [](const Saved& saved, const Tensor& grad) {
-                  const Tensor& w = saved[1];
-                  const Tensor dy = flat_rows(grad);
-                  std::vector<Tensor> grads(3);
-                  visit_product_type("linear", dy.dtype(), [&]<class T>(TypeTag<T>) {
-                    if constexpr (kernels::kIsHalf<T>) {
-                      if (saved.needs(0)) grads[0] = raw::sum(dy, {true, false}, false, "linear");
-                    } else if (saved.needs(0)) {
-                      const auto [db, add] =
-                          detail::grad_place(saved, 0, {w.size(0)}, dy.options());
-                      kernels::column_sum(dy.device(), matrix<T>(dy), output<T>(db), store_of(add));
-                      grads[0] = db;
-                    }
-                    if (saved.needs(1)) {
-                      const auto [dw, add] = detail::grad_place(saved, 1, w.sizes(), dy.options());
-                      kernels::matmul(dy.device(), matrix<T>(dy).t(),
-                                      matrix<T>(flat_rows(saved[0])), matrix<T>(dw), store_of(add));
-                      grads[1] = dw;
-                    }
-                    if (saved.needs(2)) {
-                      grads[2] = Tensor::empty(saved[0].sizes(), dy.options());
-                      kernels::matmul(dy.device(), matrix<T>(dy), matrix<T>(w),
-                                      matrix<T>(flat_rows(grads[2])));
-                    }
-                  });
-                  return grads;
-                });
+  return record(
+      "LinearBackward", {bias, weight, x}, y, {rows, weight},
+      [](const Saved& saved, const Tensor& grad) {
+        const Tensor& w = saved[1];
+        const Tensor dy = flat_rows(grad);
+        std::vector<Tensor> grads(3);
+        visit_product_type("linear", dy.dtype(), [&]<class T>(TypeTag<T>) {
+          const bool fused = kernels::kIsHalf<T> && saved.needs(0) && saved.needs(1) &&
+                             !dy.device().is_cpu() && kernels::cuda::fuses_weight_gradients();
+          if constexpr (kernels::kIsHalf<T>) {
+            if (fused)
+              grads[0] = Tensor::empty({w.size(0)}, dy.options());
+            else if (saved.needs(0))
+              grads[0] = raw::sum(dy, {true, false}, false, "linear");
+          } else if (saved.needs(0)) {
+            const auto [db, add] = detail::grad_place(saved, 0, {w.size(0)}, dy.options());
+            kernels::column_sum(dy.device(), matrix<T>(dy), output<T>(db), store_of(add));
+            grads[0] = db;
+          }
+          if (saved.needs(1)) {
+            const auto [dw, add] = detail::grad_place(saved, 1, w.sizes(), dy.options());
+            const Matrix<T> left = matrix<T>(flat_rows(saved[0]));
+            if constexpr (kernels::kIsHalf<T>)
+              if (fused)
+                kernels::weight_gradients(dy.device(), matrix<T>(dy), left, matrix<T>(dw),
+                                          output<T>(grads[0]), store_of(add));
+            if (!fused)
+              kernels::matmul(dy.device(), matrix<T>(dy).t(), left, matrix<T>(dw), store_of(add));
+            grads[1] = dw;
+          }
+          if (saved.needs(2)) {
+            grads[2] = Tensor::empty(saved[0].sizes(), dy.options());
+            kernels::matmul(dy.device(), matrix<T>(dy), matrix<T>(w),
+                            matrix<T>(flat_rows(grads[2])));
+          }
+        });
+        return grads;
+      });
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& index) {

@@ -1,0 +1,207 @@
+// Tests version 7 of the matrix product on the library, or on the emulated one.
+#include <cmath>
+#include <type_traits>
+
+#include "kernels/cuda/matmul.hpp"
+#include "tests/kernels/cuda/support.hpp"
+#ifdef RINGSMITH_VGPU
+#include "kernels/vgpu/cublaslt.hpp"
+#endif
+
+using namespace ringsmith;
+using namespace ringsmith::testing;
+using namespace ringsmith::kernels;
+
+namespace {
+
+struct Case {
+  std::int64_t m, n, k, batches = 1;
+  std::size_t offset = 0;  // of the first element of each operand: misaligned unless 0 or 8
+  bool a_by_columns = false, b_by_columns = false, bias = false;
+  Store how = Store::replace;
+};
+
+template <class T>
+std::vector<T> values(std::int64_t count, unsigned seed) {
+  std::vector<T> out;
+  for (const float x : random_values(count, seed)) out.push_back(T(x));
+  return out;
+}
+
+template <class T>
+Matrix<const T> matrix(const T* data, std::int64_t rows, std::int64_t cols, bool by_columns) {
+  return by_columns ? row_major(data, cols, rows).t() : row_major(data, rows, cols);
+}
+
+// Tolerance: half a unit in the last place of T, plus the error of float sums of k terms.
+template <class T>
+void check(const Case& c) {
+  constexpr double kHalfUlp = std::is_same_v<T, float> ? 0x1p-24
+                              : std::is_same_v<T, f16> ? 0x1p-11
+                                                       : 0x1p-8;
+  const auto a = values<T>(c.batches * c.m * c.k, 1), b = values<T>(c.k * c.n, 2),
+             bias = values<T>(c.n, 3), before = values<T>(c.batches * c.m * c.n, 4);
+  const OnDevice<T> a_(a, c.offset), b_(b, c.offset), bias_(bias, c.offset), c_(before, c.offset);
+  cuda::matmul_cublaslt(cuda::Product<T>{.a = matrix<T>(a_.data(), c.m, c.k, c.a_by_columns),
+                                         .b = matrix<T>(b_.data(), c.k, c.n, c.b_by_columns),
+                                         .c = row_major(c_.data(), c.m, c.n),
+                                         .store = c.how,
+                                         .bias = c.bias ? bias_.data() : nullptr,
+                                         .batches = c.batches,
+                                         .a_batch = c.m * c.k,
+                                         .b_batch = 0,
+                                         .c_batch = c.m * c.n});
+  const std::vector<T> got = c_.host();
+  const auto at = [](const std::vector<T>& v, std::int64_t i) {
+    return double{static_cast<float>(v[static_cast<std::size_t>(i)])};
+  };
+  for (std::int64_t q = 0; q < c.batches; ++q)
+    for (std::int64_t i = 0; i < c.m; ++i)
+      for (std::int64_t j = 0; j < c.n; ++j) {
+        const std::int64_t place = (q * c.m + i) * c.n + j;
+        double want = (c.how == Store::add ? at(before, place) : 0) + (c.bias ? at(bias, j) : 0);
+        double size = std::abs(want);
+        for (std::int64_t k = 0; k < c.k; ++k) {
+          const double term = at(a, q * c.m * c.k + (c.a_by_columns ? k * c.m + i : i * c.k + k)) *
+                              at(b, c.b_by_columns ? j * c.k + k : k * c.n + j);
+          want += term;
+          size += std::abs(term);
+        }
+        REQUIRE(std::abs(at(got, place) - want) <= kHalfUlp * std::abs(want) + 1e-6 * size);
+      }
+}
+
+template <class T>
+void check_all() {
+  for (const Case& size : std::vector<Case>{
+           {1, 1, 1}, {16, 8, 32}, {17, 9, 33, 3}, {5, 24, 40, 2}, {3, 4, 0}, {24, 16, 8, 1, 1}})
+    for (int order = 0; order < 16; ++order) {
+      Case c = size;
+      c.a_by_columns = order % 2 == 1;
+      c.b_by_columns = order / 2 % 2 == 1;
+      c.bias = order / 4 % 2 == 1;
+      c.how = order / 8 == 1 ? Store::add : Store::replace;
+      INFO(c.m << " x " << c.n << " x " << c.k << " of " << sizeof(T) << " bytes, order " << order);
+      check<T>(c);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("cuBLASLt: layouts, batches, biases, sums that are added to", "[cuda][cublaslt]") {
+  check_all<float>();
+  check_all<f16>();
+  check_all<bf16>();
+}
+
+// A library that splits k may add parts in float, or round each part to 16 bits first.
+TEST_CASE("cuBLASLt rounds a sum over many k once", "[cuda][cublaslt]") {
+  check<bf16>({16, 24, 8192});
+  check<f16>({16, 24, 8192});
+  check<float>({16, 24, 8192});
+}
+
+TEST_CASE("cuBLASLt: a kind of product that begins misaligned in a batch has its own algorithm",
+          "[cuda][cublaslt]") {
+  // Both have the same shape. In the first, each matrix of the batch is aligned.
+  const OnDevice<bf16> a(values<bf16>(200, 1)), b(values<bf16>(64, 2)), c(std::size_t{200});
+  for (const std::int64_t apart : {64, 65}) {
+    cuda::matmul_cublaslt(cuda::Product<bf16>{.a = row_major<const bf16>(a.data(), 8, 8),
+                                              .b = row_major<const bf16>(b.data(), 8, 8),
+                                              .c = row_major(c.data(), 8, 8),
+                                              .batches = 2,
+                                              .a_batch = apart,
+                                              .b_batch = 0,
+                                              .c_batch = apart});
+    const auto got = c.host(), left = a.host(), right = b.host();
+    for (std::int64_t q = 0; q < 2; ++q) {
+      float first = 0;
+      for (std::size_t k = 0; k < 8; ++k)
+        first += static_cast<float>(left[static_cast<std::size_t>(q * apart) + k]) *
+                 static_cast<float>(right[8 * k]);
+      CHECK(std::abs(static_cast<float>(got[static_cast<std::size_t>(q * apart)]) - first) <=
+            0x1p-8F * std::abs(first) + 1e-5F);
+    }
+  }
+}
+
+namespace {
+
+template <class T>
+void check_weight_gradients(std::int64_t n, std::int64_t in, std::int64_t out, Store how) {
+  INFO(n << " rows, " << in << " x " << out);
+  const auto x = values<T>(n * in, 1), dy = values<T>(n * out, 2), before = values<T>(in * out, 3);
+  const OnDevice<T> x_(x), dy_(dy), dw(before), want_dw(before), db(static_cast<std::size_t>(out)),
+      want_db(static_cast<std::size_t>(out));
+  const auto dy_matrix = row_major<const T>(dy_.data(), n, out);
+  const auto x_matrix = row_major<const T>(x_.data(), n, in);
+  for (const int version : {7, 3}) {
+    cuda::set_matmul_version(version);
+    const bool library = version == 7;
+    cuda::weight_gradients<T>(dy_matrix, x_matrix,
+                              row_major((library ? dw : want_dw).data(), out, in),
+                              (library ? db : want_db).span(), how);
+  }
+  cuda::set_matmul_version(0);
+  const auto compare = [](const std::vector<T>& got, const std::vector<T>& want) {
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const float a = static_cast<float>(got[i]), b = static_cast<float>(want[i]);
+      REQUIRE(std::abs(a - b) <= 0x1p-7F * std::abs(b) + 1e-4F);  // one rounding the other way
+    }
+  };
+  compare(dw.host(), want_dw.host());
+  compare(db.host(), want_db.host());
+}
+
+}  // namespace
+
+TEST_CASE("cuBLASLt: the gradients of a weight and a bias in one product", "[cuda][cublaslt]") {
+  for (const Store how : {Store::replace, Store::add}) {
+    check_weight_gradients<bf16>(40, 16, 24, how);
+    check_weight_gradients<bf16>(33, 9, 17, how);
+    check_weight_gradients<bf16>(1, 1, 1, how);
+    check_weight_gradients<bf16>(0, 3, 5, how);
+    check_weight_gradients<bf16>(5, 0, 7, how);
+    check_weight_gradients<f16>(33, 9, 17, how);
+  }
+}
+
+#ifdef RINGSMITH_VGPU
+TEST_CASE("a bias's gradient that cuBLASLt does not compute is a kernel", "[cuda][cublaslt]") {
+  for (const auto answer : {vgpu::CublasLtAnswer::none, vgpu::CublasLtAnswer::late}) {
+    vgpu::set_cublaslt_answer(answer);
+    check_weight_gradients<bf16>(20 + static_cast<std::int64_t>(answer), 11, 13, Store::add);
+    vgpu::set_cublaslt_answer(vgpu::CublasLtAnswer::algorithm);
+  }
+}
+
+TEST_CASE("a product that the emulated cuBLASLt does not support is computed by another version",
+          "[cuda][cublaslt]") {
+  using vgpu::CublasLtAnswer;
+  std::int64_t k = 19;  // another shape for each answer, because answers are remembered
+  for (const auto answer : {CublasLtAnswer::none, CublasLtAnswer::not_supported,
+                            CublasLtAnswer::failed_algorithm, CublasLtAnswer::late}) {
+    INFO("answer " << static_cast<int>(answer));
+    const Case c{20, 12, ++k, 2, 0, false, true, true, Store::add};
+    vgpu::set_cublaslt_answer(answer);
+    const auto before = vgpu::cublaslt_calls();
+    for (int times = 0; times < 2; ++times) {
+      check<float>(c);
+      check<f16>(c);
+      check<bf16>(c);
+    }
+    const auto after = vgpu::cublaslt_calls();
+    CHECK(after.products == before.products);
+    // Once for each type.
+    CHECK(after.heuristics - before.heuristics == 3);
+    CHECK(after.refused_products - before.refused_products ==
+          (answer == CublasLtAnswer::late ? 3 : 0));
+    vgpu::set_cublaslt_answer(CublasLtAnswer::algorithm);
+  }
+  const auto before = vgpu::cublaslt_calls();
+  check<bf16>({20, 12, ++k});
+  check<bf16>({20, 12, k});
+  CHECK(vgpu::cublaslt_calls().products - before.products == 2);
+  CHECK(vgpu::cublaslt_calls().heuristics - before.heuristics == 1);
+}
+#endif
