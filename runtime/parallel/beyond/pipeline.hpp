@@ -4,8 +4,9 @@
 //      F2  --activations-->   F2   --activations-->  F2
 //      B1  <----gradient---   B1   <----gradient---  B1
 //
-//   Pipeline pipeline(stages, comm::one_forward_one_backward(stages->size(), 8));
-//   pipeline.run({.forward = ..., .activation = {rows, tokens, dim}});
+//   Pipeline pipeline(stages);
+//   const auto schedule = comm::one_forward_one_backward(stages->size(), microbatches);
+//   const double loss = pipeline.run(schedule, {.forward = ..., .activation = {rows, tokens, dim}});
 //   optimizer.step();
 //
 // A forward's result is sent as soon as it is computed, while the stage continues. Each direction
@@ -19,7 +20,6 @@
 
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include "runtime/comm/process_group.hpp"
 #include "runtime/comm/schedule/pipeline.hpp"
@@ -32,8 +32,8 @@ struct PipelineStep {
   // on the first stage, which takes the microbatch from its own data. Returns the activations for
   // the next stage or, on the last stage, the microbatch's share of the loss.
   std::function<Tensor(int microbatch, const Tensor& input)> forward;
-  Shape activation;  // of a microbatch, between stages; the same between all stages
-  DType dtype = DType::f32;
+  Shape activation;            // of a microbatch, between stages; the same between all stages
+  TensorOptions options = {};  // of the activations
   // Called on each stage before its last backward, whose gradients complete the step, with the
   // output from which that backward starts: DistributedDataParallel is armed here.
   std::function<void(const Tensor& output)> before_last_backward = {};
@@ -42,27 +42,39 @@ struct PipelineStep {
 
 class Pipeline {
  public:
-  // Collective over `stages`, whose rank is the stage; the ranks must pass equal schedules. Throws
-  // UsageError if the schedule has another number of stages.
-  Pipeline(std::shared_ptr<comm::ProcessGroup> stages, comm::PipelineSchedule schedule);
+  // Collective over `stages`, whose rank is the stage.
+  explicit Pipeline(std::shared_ptr<comm::ProcessGroup> stages);
   ~Pipeline();
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
 
-  // Collective. Runs every action of this stage. Returns the sum of the losses on every stage.
-  double run(const PipelineStep& step);
-  // Collective. Runs `forward` without recording a graph, stage after stage. Returns the last
-  // stage's result on every stage. activation: between stages; result: of the last stage.
-  [[nodiscard]] Tensor evaluate(const std::function<Tensor(const Tensor& input)>& forward,
-                                const Shape& activation, const Shape& result);
+  // Collective. Runs every action of this stage. The ranks must pass equal schedules, which the
+  // checker accepts. Returns the sum of the losses on every stage. Throws UsageError if the
+  // schedule has another number of stages, or if a result differs from step.activation.
+  double run(const comm::PipelineSchedule& schedule, const PipelineStep& step);
+  // Collective. Runs step.forward for microbatch 0 without recording a graph, stage after stage.
+  // Returns the last stage's result, of the given size, on every stage.
+  [[nodiscard]] Tensor evaluate(const PipelineStep& step, const Shape& result);
 
-  [[nodiscard]] const comm::PipelineSchedule& schedule() const { return schedule_; }
-  // Largest number of microbatches whose activations this stage has stored, over all runs.
+  // Largest number of microbatches whose activations this stage has stored, in the last run.
   [[nodiscard]] int most_stored() const { return most_stored_; }
 
  private:
-  struct Channel;
+  // One direction between this stage and a neighbour; empty at the ends of the pipeline.
+  struct Lane {
+    std::shared_ptr<comm::ProcessGroup> pair;
+    Tensor sending;  // kept until work is done
+    comm::WorkPtr work;
+  };
+  struct Lanes {
+    Lane in, out;
+  };
+  void send(Lane& lane, const Tensor& t);
+  [[nodiscard]] static Tensor receive(const Lane& lane, const Shape& sizes, TensorOptions options);
+  void finish_sends();
+
   std::shared_ptr<comm::ProcessGroup> stages_;
-  comm::PipelineSchedule schedule_;
-  std::vector<std::unique_ptr<Channel>> channels_;  // activations in, out; gradients in, out
+  Lanes forward_, backward_;
   int most_stored_ = 0;
 };
 

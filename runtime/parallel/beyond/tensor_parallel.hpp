@@ -18,14 +18,13 @@
 // residual sums work on 1/T of the sequence. Then f gathers the sequence, and g scatters the sums.
 // An all-reduce is a reduce-scatter and an all-gather, so the bytes are the same, but activations
 // between the blocks need 1/T of the memory. Gradients of norms and of the biases after g are then
-// sums over a rank's own tokens: call sum_sequence_gradients() after backward.
+// sums over a rank's own tokens, which sum_sequence_gradients() adds up after backward.
 //
 //            forward                       backward
 //     f      all-gather of the tokens      reduce-scatter
 //     g      reduce-scatter                all-gather
 //
-// Results equal one process's up to rounding, because the products are summed in T pieces. With
-// T = 1 they are equal bit for bit in f and g, which then do nothing.
+// Results equal one process's up to rounding, because the products are summed in T pieces.
 //
 // Shoeybi et al., "Megatron-LM: training multi-billion parameter language models using model
 // parallelism", 2019. Korthikanti et al., "Reducing activation recomputation in large transformer
@@ -80,24 +79,24 @@ class TensorParallelBlock : public Module {
   // Collective. x: (b, t, dim); with split_sequence this rank's tokens, (b, t / T, dim).
   Tensor forward(const Tensor& x) override;
 
+  // Collective, after backward: with split_sequence, sums the gradients of the parameters that are
+  // not split. Otherwise does nothing.
+  void sum_sequence_gradients();
+
  private:
-  struct Matrix {
+  struct SplitLinear {
     Tensor weight, bias;
   };
-  void take(const Block& whole);
-  [[nodiscard]] Tensor enter(const Tensor& x) const;                        // f
-  [[nodiscard]] Tensor leave(const Tensor& x, const Matrix& matrix) const;  // product, g, bias
+  void take(const std::string& name, SplitLinear& slot, const Linear& whole);
+  [[nodiscard]] Tensor enter(const Tensor& x) const;                            // f
+  [[nodiscard]] Tensor leave(const Tensor& x, const SplitLinear& layer) const;  // product, g, bias
 
   TensorGroup group_;
   bool split_sequence_;
   int heads_;  // of this rank
   LayerNorm norm1_, norm2_;
-  Matrix qkv_, out_, up_, down_;
+  SplitLinear qkv_, out_, up_, down_;
   Dropout drop_;
 };
-
-// Collective, after backward, with sequence parallelism: sums the gradients of the parameters of
-// `model` whose split is none, inside its TensorParallelBlocks.
-void sum_sequence_gradients(comm::ProcessGroup& group, Module& model);
 
 }  // namespace ringsmith
