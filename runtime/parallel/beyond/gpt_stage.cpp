@@ -35,9 +35,9 @@ GptStage::GptStage(std::unique_ptr<GPT> whole, const Mesh& mesh, bool split_sequ
       norm_(options_.dim),
       drop_(options_.dropout) {
   const int stages = mesh.stages(), layers = options_.layers;
-  require(layers >= stages, "pipeline: " + std::to_string(layers) + " layers cannot fill " +
-                                std::to_string(stages) +
-                                " stages; take fewer stages, or a deeper model");
+  require(layers >= stages, "pipeline: " + std::to_string(stages) + " stages need at least " +
+                                std::to_string(stages) + " layers, the model has " +
+                                std::to_string(layers) + "; take fewer stages, or a deeper model");
   require(!options_.tied || stages == 1,
           "pipeline: a head that is tied to the token table would be on another stage than the "
           "table; leave the head untied");

@@ -1,0 +1,139 @@
+// train_gpt with a model that is split among ranks, compared with one process.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "runtime/checkpoint/safetensors.hpp"
+#include "tests/apps/programs.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::testing;
+
+namespace {
+
+using Options = std::vector<std::string>;
+
+std::string some_text() {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "ring " + std::to_string(i * i) + " of steps\n";
+  return text;
+}
+
+struct SplitRun {
+  std::vector<double> losses;
+  double validation = 0;
+  StateDict model;
+  std::string out;
+};
+
+// Trains a GPT of 4 layers and 4 heads.
+SplitRun train(const TemporaryFolder& folder, const std::string& name, int world,
+               const Options& options) {
+  const std::string run = folder / name;
+  const auto r = run_app(world, "train_gpt",
+                         Options{"--data",       folder / "text",
+                                 "--layers",     "4",
+                                 "--dim",        "16",
+                                 "--heads",      "4",
+                                 "--context",    "16",
+                                 "--batch",      "2",
+                                 "--steps",      "4",
+                                 "--sample",     "8",
+                                 "--progress",   "off",
+                                 "--eval-every", "4",
+                                 "--run-dir",    run} +
+                             options);
+  INFO(r.err << r.out);
+  REQUIRE(r.exit_code == 0);
+  SplitRun out;
+  std::istringstream metrics(read_text(run + "/metrics.jsonl"));
+  for (std::string line; std::getline(metrics, line);) {
+    const auto entry = nlohmann::json::parse(line);
+    if (entry.contains("loss")) out.losses.push_back(entry.at("loss"));
+    if (entry.contains("validation_loss")) out.validation = entry.at("validation_loss");
+  }
+  REQUIRE(out.losses.size() == 4);
+  out.model = read_safetensors(run + "/model.safetensors");
+  out.out = r.out;
+  return out;
+}
+
+double largest_difference(const SplitRun& a, const SplitRun& b) {
+  double worst = std::abs(a.validation - b.validation);
+  const auto add = [&](double d) {
+    if (!(d <= worst)) worst = std::isnan(d) ? HUGE_VAL : d;  // a NaN must not be lost
+  };
+  for (std::size_t i = 0; i < 4; ++i) add(std::abs(a.losses[i] - b.losses[i]));
+  if (a.model.size() != b.model.size()) return HUGE_VAL;
+  for (const auto& [name, tensor] : a.model) {
+    const auto found = b.model.find(name);
+    if (found == b.model.end() || found->second.sizes() != tensor.sizes()) return HUGE_VAL;
+    const auto x = tensor.to_vector<float>(), y = found->second.to_vector<float>();
+    for (std::size_t i = 0; i < x.size(); ++i) add(std::abs(double{x[i]} - y[i]));
+  }
+  return worst;
+}
+
+std::string sample_of(const SplitRun& run) {
+  const auto begin = run.out.find("---- a sample ----");
+  REQUIRE(begin != std::string::npos);
+  return run.out.substr(begin, run.out.find("\n---", begin + 10) - begin);
+}
+
+}  // namespace
+
+TEST_CASE("train_gpt --pipeline has the bits of --accumulate in one process", "[programs][mesh]") {
+  const TemporaryFolder folder;
+  write_text(folder / "text", some_text());
+  const SplitRun want = train(folder, "one", 1, {"--accumulate", "3"});
+  for (const Options& options :
+       {Options{"--pipeline", "2"}, {"--pipeline", "4", "--pipeline-schedule", "gpipe"}}) {
+    INFO(options[1] << " stages");
+    const SplitRun got =
+        train(folder, options[1], std::stoi(options[1]), Options{"--microbatches", "3"} + options);
+    CHECK(got.losses == want.losses);
+    CHECK(largest_difference(got, want) == 0);
+    CHECK(sample_of(got) == sample_of(want));
+  }
+}
+
+TEST_CASE("train_gpt --tensor-parallel, and a mesh, train as one process", "[programs][mesh]") {
+  const TemporaryFolder folder;
+  write_text(folder / "text", some_text());
+  const SplitRun alone = train(folder, "one", 1, {});
+  CHECK(largest_difference(train(folder, "parts", 2, {"--tensor-parallel", "2"}), alone) < 1e-5);
+  CHECK(largest_difference(
+            train(folder, "tokens", 4, {"--tensor-parallel", "4", "--sequence-parallel"}), alone) <
+        1e-5);
+  // Two replicas, each of two stages or two parts.
+  const SplitRun replicas = train(folder, "two", 2, {"--accumulate", "2"});
+  CHECK(largest_difference(train(folder, "stages", 4, {"--pipeline", "2", "--microbatches", "2"}),
+                           replicas) == 0);
+  CHECK(largest_difference(
+            train(folder, "both", 4, {"--tensor-parallel", "2", "--microbatches", "2"}), replicas) <
+        1e-5);
+}
+
+TEST_CASE("train_gpt refuses meshes that cannot be, in one line", "[programs][mesh]") {
+  const TemporaryFolder folder;
+  const std::string text = write_text(folder / "text", some_text());
+  const auto refuse = [&](int world, const Options& options, const std::string& words) {
+    const auto r = run_app(world, "train_gpt", tiny_gpt(text) + options);
+    INFO(words << "\n" << r.err);
+    CHECK(r.exit_code == 6);
+    const auto lines = error_lines("train_gpt", r.err);
+    REQUIRE(lines.size() == 1);
+    CHECK_THAT(lines[0], ContainsSubstring(words));
+  };
+  refuse(3, {"--pipeline", "2"}, "3 ranks cannot be divided into models of 1 parts x 2 stages");
+  refuse(2, {"--pipeline", "2"}, "2 stages need at least 2 layers, the model has 1");
+  refuse(3, {"--tensor-parallel", "3"}, "2 heads cannot be split among 3 ranks");
+  refuse(2, {"--tensor-parallel", "2", "--save-every", "1"}, "--save-every");
+  refuse(2, {"--tensor-parallel", "2", "--accumulate", "2"}, "--microbatches takes its place");
+  refuse(2, {"--tensor-parallel", "2", "--ddp", "plain"}, "--ddp plain");
+  refuse(2, {"--microbatches", "2"}, "take --accumulate");
+  refuse(2, {"--sequence-parallel"}, "--tensor-parallel: give it, too");
+  refuse(2, {"--pipeline", "2", "--pipeline-schedule", "zero"}, "--pipeline-schedule");
+}
