@@ -55,7 +55,7 @@ SplitRun train(const TemporaryFolder& folder, const std::string& name, int world
     if (entry.contains("validation_loss")) out.validation = entry.at("validation_loss");
   }
   REQUIRE(out.losses.size() == 4);
-  out.model = read_safetensors(run + "/model.safetensors");
+  out.model = load_safetensors(run + "/model.safetensors").tensors;
   out.out = r.out;
   return out;
 }

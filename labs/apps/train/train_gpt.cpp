@@ -161,8 +161,8 @@ comm::Settings fixed_of(const GptOptions& o) {
 // backward, leaves the ranks' mean gradients in .grad and exchanges their losses. If a rank was
 // lost, it returns false, and the step is repeated.
 template <class MeanGradients, class Clip>
-void train(auto& run, const GptOptions& o, AdamW& optimizer, GradScaler& scaler,
-           const LrSchedule& schedule, const MeanGradients& mean_gradients, const Clip& clip) {
+void train(auto& run, AdamW& optimizer, GradScaler& scaler, const LrSchedule& schedule,
+           const MeanGradients& mean_gradients, const Clip& clip) {
   while (run.begin_step()) {
     optimizer.zero_grad();
     if (!mean_gradients()) continue;
@@ -280,7 +280,7 @@ int train_gpt_on_mesh(GptOptions& o) {
     run.losses_done(mean, losses.wish());
     return true;
   };
-  train(run, o, optimizer, scaler, schedule, mean_gradients,
+  train(run, optimizer, scaler, schedule, mean_gradients,
         [&] { model.stage().clip_grad_norm(o.clip); });
 
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
@@ -371,7 +371,7 @@ int train_gpt(int argc, char** argv) {
     run.losses_done(mean, losses.wish());
     return true;
   };
-  train(run, o, optimizer, scaler, schedule, mean_gradients,
+  train(run, optimizer, scaler, schedule, mean_gradients,
         [&] { clip_grad_norm_(optimizer.params(), o.clip); });
 
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
