@@ -196,7 +196,7 @@ int train_gpt_per_step(GptOptions& o) {
                           .default_steps = kDefaultSteps,
                           .loss = next_byte_loss});
   train(
-      run, o, optimizer, scaler, schedule_of(o, run.steps()), [&] { return run.try_gradients(); },
+      run, optimizer, scaler, schedule_of(o, run.steps()), [&] { return run.try_gradients(); },
       [&] { clip_grad_norm_(optimizer.params(), o.clip); });
   return run.finish(
       [&](comm::ProcessGroup& group) {
