@@ -1,6 +1,9 @@
 // Data, tensor and pipeline parallelism together, compared with one process.
 #include "runtime/parallel/beyond/mesh.hpp"
 
+#include <span>
+#include <utility>
+
 #include "tests/parallel/gpt_fixture.hpp"
 
 using namespace ringsmith;

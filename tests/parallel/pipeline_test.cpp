@@ -2,6 +2,8 @@
 // bits are equal.
 #include "runtime/parallel/beyond/pipeline.hpp"
 
+#include <algorithm>
+
 #include "runtime/analysis/pipeline.hpp"
 #include "tests/parallel/gpt_fixture.hpp"
 
@@ -83,10 +85,10 @@ TEST_CASE("any proved schedule runs: backwards of the last microbatch first", "[
                    .activation = {1, 2}});
     return Values{{static_cast<float>(loss)}, w.grad().to_vector<float>()};
   });
-  // x = m (1 1); y = 2 m (1 1), 8 m (1 1), 24 m (1 1): losses 48 m for m = 0 to 3
-  CHECK(got[0] == Values{{288}, {144, 144, 144, 144}});
-  CHECK(got[1] == Values{{288}, {72, 72, 72, 72}});
-  CHECK(got[2] == Values{{288}, {48, 48, 48, 48}});
+  // x = m (1 1); y = 2 m (1 1), 8 m (1 1), 48 m (1 1): losses 96 m for m = 0 to 3
+  CHECK(got[0] == Values{{576}, {144, 144, 144, 144}});
+  CHECK(got[1] == Values{{576}, {72, 72, 72, 72}});
+  CHECK(got[2] == Values{{576}, {48, 48, 48, 48}});
 }
 
 TEST_CASE("misuse of a pipeline is one line", "[pipeline]") {
