@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "runtime/base/error.hpp"
 #include "tests/support/catch.hpp"
@@ -11,8 +12,6 @@ using namespace ringsmith;
 using namespace ringsmith::comm;
 
 namespace {
-
-constexpr Pass F = Pass::forward, B = Pass::backward;
 
 std::string first_fault(const PipelineSchedule& schedule,
                         const PipelineCheckOptions& options = {}) {
@@ -77,6 +76,7 @@ TEST_CASE("the checker names planted mistakes", "[pipeline]") {
     CHECK(first_fault(schedule, options) == message);
   };
   using Actions = std::vector<std::vector<StageAction>>;
+  constexpr Pass F = Pass::forward, B = Pass::backward;
   expect(
       "a stage too few", gpipe(3, 2), [](Actions& a) { a.pop_back(); },
       "shape: 3 stages and 2 microbatches, but actions for 2 stages");
@@ -161,7 +161,8 @@ TEST_CASE("pipeline schedules reject impossible arguments in one line", "[pipeli
   CHECK(complaint([] { (void)simulate(gpipe(2, 2), {.slots = 0}); }) ==
         "simulate: a connection needs at least one slot, got 0");
   PipelineSchedule stuck = gpipe(2, 2);
-  stuck.actions[0] = {{0, F}, {0, B}, {1, F}, {1, B}};
+  stuck.actions[0] = {
+      {0, Pass::forward}, {0, Pass::backward}, {1, Pass::forward}, {1, Pass::backward}};
   CHECK(complaint([&] { (void)simulate(stuck); }) ==
         "simulate: stage 0 of the pipeline never finishes; check() tells why");
 }

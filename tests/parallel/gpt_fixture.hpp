@@ -17,11 +17,11 @@
 
 namespace ringsmith::test {
 
-constexpr std::int64_t kTokens = 12;  // of a sequence: 2, 3 and 4 ranks divide it
-constexpr std::int64_t kRows = 2;     // sequences of a microbatch
+constexpr std::int64_t kMeshTokens = 12;  // of a sequence: 2, 3 and 4 ranks divide it
+constexpr std::int64_t kMeshRows = 2;     // sequences of a microbatch
 
 inline GPTOptions small_gpt() {
-  return {.vocabulary = 11, .context = kTokens, .layers = 4, .dim = 24, .heads = 12};
+  return {.vocabulary = 11, .context = kMeshTokens, .layers = 4, .dim = 24, .heads = 12};
 }
 
 // The ranks' models, equal, drawn by the calling thread: threads must not share the default
@@ -35,16 +35,16 @@ inline std::vector<std::unique_ptr<GPT>> equal_gpts(int count, const GPTOptions&
   return out;
 }
 
-struct Sequences {
+struct TokenSequences {
   Tensor inputs, targets;  // (rows, tokens) of i64
 };
-inline Sequences sequences(const GPTOptions& options, unsigned number) {
+inline TokenSequences sequences(const GPTOptions& options, unsigned number) {
   std::mt19937 random(number);
   const auto draw = [&] {
-    std::vector<std::int64_t> values(static_cast<std::size_t>(kRows * kTokens));
+    std::vector<std::int64_t> values(static_cast<std::size_t>(kMeshRows * kMeshTokens));
     for (std::int64_t& v : values)
       v = static_cast<std::int64_t>(random() % static_cast<unsigned>(options.vocabulary));
-    return from_vector(values, {kRows, kTokens});
+    return from_vector(values, {kMeshRows, kMeshTokens});
   };
   const Tensor inputs = draw();
   return {inputs, draw()};
@@ -56,13 +56,13 @@ inline Tensor share_of_loss(const Tensor& logits, const Tensor& targets, int cou
   return count > 1 ? mul(loss, 1.0 / count) : loss;
 }
 
-constexpr double kClip = 0.5;
-constexpr unsigned kSteps = 3;
+constexpr double kMeshClip = 0.5;
+constexpr unsigned kMeshSteps = 3;
 // Adam would turn the rounding errors of gradients that are 0 (of the keys' biases) into steps of
 // full size.
-inline SGDOptions sgd() { return {.lr = 0.2, .momentum = 0.9}; }
+inline SGDOptions mesh_sgd() { return {.lr = 0.2, .momentum = 0.9}; }
 
-struct Run {
+struct MeshRun {
   std::vector<double> losses, norms;        // by step
   std::map<std::string, Values> gradients;  // of the first step, unclipped, by name
   StateDict state;                          // whole, after the last step; on the first rank
@@ -77,11 +77,11 @@ inline std::map<std::string, Values> gradients_of(const Module& model) {
 }
 
 // One process that accumulates the gradients of `count` microbatches in each step.
-inline Run one_process(const GPTOptions& options, int count) {
+inline MeshRun on_one_process(const GPTOptions& options, int count) {
   const auto model = std::move(equal_gpts(1, options).front());
-  SGD optimizer(model->parameters(), sgd());
-  Run out;
-  for (unsigned step = 0; step < kSteps; ++step) {
+  SGD optimizer(model->parameters(), mesh_sgd());
+  MeshRun out;
+  for (unsigned step = 0; step < kMeshSteps; ++step) {
     optimizer.zero_grad();
     double sum = 0;
     for (int m = 0; m < count; ++m) {
@@ -92,14 +92,14 @@ inline Run one_process(const GPTOptions& options, int count) {
     }
     if (step == 0) out.gradients = gradients_of(*model);
     out.losses.push_back(sum);
-    out.norms.push_back(clip_grad_norm_(model->parameters(), kClip).item<float>());
+    out.norms.push_back(clip_grad_norm_(model->parameters(), kMeshClip).item<float>());
     optimizer.step();
   }
   out.state = model->state_dict();
   return out;
 }
 
-struct Split {
+struct MeshSplit {
   MeshShape shape;
   int replicas = 1;
   int microbatches = 1;  // of a replica
@@ -109,9 +109,9 @@ struct Split {
 };
 
 // The same training on a mesh. Replica d takes microbatches d, d + replicas, ... of a step.
-inline std::vector<Run> on_mesh(const GPTOptions& options, const Split& split) {
+inline std::vector<MeshRun> on_mesh(const GPTOptions& options, const MeshSplit& split) {
   auto models = equal_gpts(split.world(), options);
-  return run_ranks<Run>(split.world(), [&](const Group& group) {
+  return run_ranks<MeshRun>(split.world(), [&](const Group& group) {
     const Mesh mesh = make_mesh(*group, split.shape);
     GptStage stage(std::move(models[static_cast<std::size_t>(group->rank())]), mesh,
                    split.split_sequence);
@@ -119,9 +119,9 @@ inline std::vector<Run> on_mesh(const GPTOptions& options, const Split& split) {
     Pipeline pipeline(mesh.pipeline);
     const auto schedule =
         comm::pipeline_schedule(split.schedule, mesh.stages(), split.microbatches);
-    SGD optimizer(stage.parameters(), sgd());
-    Run out;
-    for (unsigned step = 0; step < kSteps; ++step) {
+    SGD optimizer(stage.parameters(), mesh_sgd());
+    MeshRun out;
+    for (unsigned step = 0; step < kMeshSteps; ++step) {
       optimizer.zero_grad();
       using NoSync = DistributedDataParallel::NoSync;
       std::unique_ptr<NoSync> local(new NoSync(ddp.no_sync()));
@@ -135,7 +135,7 @@ inline std::vector<Run> on_mesh(const GPTOptions& options, const Split& split) {
                  const Tensor y = stage(mesh.is_first_stage() ? tokens : input);
                  return mesh.is_last_stage() ? share_of_loss(y, targets, split.microbatches) : y;
                },
-           .activation = {kRows, kTokens, options.dim},
+           .activation = {kMeshRows, kMeshTokens, options.dim},
            .before_last_backward =
                [&](const Tensor& output) {
                  local.reset();
@@ -146,7 +146,7 @@ inline std::vector<Run> on_mesh(const GPTOptions& options, const Split& split) {
       double mean = loss / mesh.replicas();
       mesh.data->all_reduce(std::span<double>(&mean, 1));
       out.losses.push_back(mean);
-      out.norms.push_back(stage.clip_grad_norm(kClip));
+      out.norms.push_back(stage.clip_grad_norm(kMeshClip));
       out.stored.push_back(pipeline.most_stored());
       optimizer.step();
     }
@@ -166,8 +166,8 @@ inline double largest_difference(const std::vector<float>& a, const std::vector<
 }
 
 // Compares losses, norms and the final state within a tolerance, which may be 0.
-inline void check_equal(const Run& got, const Run& want, double tolerance) {
-  for (std::size_t step = 0; step < kSteps; ++step) {
+inline void check_equal_runs(const MeshRun& got, const MeshRun& want, double tolerance) {
+  for (std::size_t step = 0; step < kMeshSteps; ++step) {
     INFO("step " << step);
     CHECK(std::abs(got.losses.at(step) - want.losses[step]) <= tolerance);
     CHECK(std::abs(got.norms.at(step) - want.norms[step]) <= 10 * tolerance);

@@ -30,27 +30,27 @@ TEST_CASE("a mesh has one group along each axis", "[mesh]") {
 TEST_CASE("meshes of 2 x 2 and 2 x 2 x 2 train as one process", "[mesh]") {
   const GPTOptions options = small_gpt();
   constexpr int kMicrobatches = 4;  // of all replicas
-  const Run want = one_process(options, kMicrobatches);
-  for (const Split& split :
-       {Split{.shape = {.tensor = 2, .pipeline = 2}, .microbatches = kMicrobatches},
-        Split{.shape = {.tensor = 2, .pipeline = 2},
+  const MeshRun want = on_one_process(options, kMicrobatches);
+  for (const MeshSplit& split :
+       {MeshSplit{.shape = {.tensor = 2, .pipeline = 2}, .microbatches = kMicrobatches},
+        MeshSplit{.shape = {.tensor = 2, .pipeline = 2},
         .microbatches = kMicrobatches,
         .schedule = "gpipe",
         .split_sequence = true},
-        Split{.shape = {.pipeline = 2}, .replicas = 2, .microbatches = kMicrobatches / 2},
-        Split{.shape = {.pipeline = 2},
+        MeshSplit{.shape = {.pipeline = 2}, .replicas = 2, .microbatches = kMicrobatches / 2},
+        MeshSplit{.shape = {.pipeline = 2},
         .replicas = 2,
         .microbatches = kMicrobatches / 2,
         .schedule = "gpipe"},
-        Split{.shape = {.tensor = 2}, .replicas = 2, .microbatches = kMicrobatches / 2},
-        Split{.shape = {.tensor = 2, .pipeline = 2},
+        MeshSplit{.shape = {.tensor = 2}, .replicas = 2, .microbatches = kMicrobatches / 2},
+        MeshSplit{.shape = {.tensor = 2, .pipeline = 2},
         .replicas = 2,
         .microbatches = kMicrobatches / 2}}) {
     INFO(split.replicas << " x " << split.shape.tensor << " x " << split.shape.pipeline << ", "
                         << split.schedule);
     const auto got = on_mesh(options, split);
-    check_equal(got[0], want, 2e-6);
-    for (const Run& of_rank : got) {
+    check_equal_runs(got[0], want, 2e-6);
+    for (const MeshRun& of_rank : got) {
       CHECK(of_rank.losses == got[0].losses);
       CHECK(of_rank.norms == got[0].norms);
     }

@@ -13,19 +13,20 @@ using namespace ringsmith::test;
 TEST_CASE("a pipeline has the bits of one process that accumulates", "[pipeline]") {
   const GPTOptions options = small_gpt();
   for (const int m : {1, 2, 4, 7}) {
-    const Run want = one_process(options, m);
+    const MeshRun want = on_one_process(options, m);
     for (const int p : {1, 2, 3, 4})
       for (const char* name : {"gpipe", "1f1b"}) {
         INFO(name << ", " << p << " stages, " << m << " microbatches");
         const auto got =
             on_mesh(options, {.shape = {.pipeline = p}, .microbatches = m, .schedule = name});
-        check_equal(got[0], want, 0);
+        check_equal_runs(got[0], want, 0);
         const auto schedule = comm::pipeline_schedule(name, p, m);
         REQUIRE(comm::check(schedule).empty());
         std::size_t parameters = 0;
         for (std::size_t stage = 0; stage < got.size(); ++stage) {
           CHECK(got[stage].losses == want.losses);  // on every stage
-          CHECK(got[stage].stored == std::vector<int>(kSteps, comm::most_stored(schedule)[stage]));
+          CHECK(got[stage].stored ==
+                std::vector<int>(kMeshSteps, comm::most_stored(schedule)[stage]));
           for (const auto& [parameter, gradient] : got[stage].gradients) {
             INFO(parameter);
             CHECK(gradient == want.gradients.at(parameter));
@@ -39,9 +40,9 @@ TEST_CASE("a pipeline has the bits of one process that accumulates", "[pipeline]
 
 TEST_CASE("a pipeline recomputes blocks, with the same bits", "[pipeline]") {
   GPTOptions options = small_gpt();
-  const Run want = one_process(options, 3);
+  const MeshRun want = on_one_process(options, 3);
   options.activation_checkpointing = true;
-  check_equal(on_mesh(options, {.shape = {.pipeline = 2}, .microbatches = 3})[0], want, 0);
+  check_equal_runs(on_mesh(options, {.shape = {.pipeline = 2}, .microbatches = 3})[0], want, 0);
 }
 
 TEST_CASE("a pipeline evaluates the whole model on every stage, without a graph", "[pipeline]") {
@@ -58,8 +59,8 @@ TEST_CASE("a pipeline evaluates the whole model on every stage, without a graph"
       const Tensor logits = pipeline.evaluate(
           {.forward = [&](int,
                           const Tensor& x) { return stage(mesh.is_first_stage() ? tokens : x); },
-           .activation = {kRows, kTokens, options.dim}},
-          {kRows, kTokens, options.vocabulary});
+           .activation = {kMeshRows, kMeshTokens, options.dim}},
+          {kMeshRows, kMeshTokens, options.vocabulary});
       out.push_back(logits.to_vector<float>());
       if (logits.requires_grad()) out.emplace_back();
     }

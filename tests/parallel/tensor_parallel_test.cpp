@@ -7,12 +7,6 @@
 using namespace ringsmith;
 using namespace ringsmith::test;
 
-namespace {
-
-constexpr double kTolerance = 2e-6;
-
-}  // namespace
-
 TEST_CASE("f sums gradients and g sums values, each only in its direction", "[tensor_parallel]") {
   for (const int world : {1, 2, 3, 4}) {
     const auto got = run_ranks<Values>(world, [](const Group& group) {
@@ -83,14 +77,15 @@ TEST_CASE("parts of tensors are disjoint, and make the whole again", "[tensor_pa
 
 TEST_CASE("a GPT on 2, 3 and 4 ranks trains as in one process", "[tensor_parallel]") {
   const GPTOptions options = small_gpt();
-  const Run want = one_process(options, 1);
+  const MeshRun want = on_one_process(options, 1);
+  constexpr double kTolerance = 2e-6;
   for (const int parts : {1, 2, 3, 4})
     for (const bool split_sequence : {false, true}) {
       INFO(parts << " ranks" << (split_sequence ? ", by tokens, too" : ""));
       const auto got =
           on_mesh(options, {.shape = {.tensor = parts}, .split_sequence = split_sequence});
-      check_equal(got[0], want, parts == 1 ? 0 : kTolerance);
-      for (const Run& of_rank : got) {
+      check_equal_runs(got[0], want, parts == 1 ? 0 : kTolerance);
+      for (const MeshRun& of_rank : got) {
         CHECK(of_rank.losses == got[0].losses);  // bit for bit the same on all ranks
         CHECK(of_rank.norms == got[0].norms);
         for (const auto& [name, gradient] : of_rank.gradients) {
@@ -111,7 +106,7 @@ TEST_CASE("tensor parallelism recomputes blocks, with the same bits", "[tensor_p
   GPTOptions options = small_gpt();
   const auto plain = on_mesh(options, {.shape = {.tensor = 2}});
   options.activation_checkpointing = true;
-  check_equal(on_mesh(options, {.shape = {.tensor = 2}})[0], plain[0], 0);
+  check_equal_runs(on_mesh(options, {.shape = {.tensor = 2}})[0], plain[0], 0);
 }
 
 TEST_CASE("misuse of tensor parallelism is one line", "[tensor_parallel]") {
