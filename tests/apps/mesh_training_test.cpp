@@ -14,9 +14,9 @@ using namespace ringsmith::testing;
 
 namespace {
 
-using Options = std::vector<std::string>;
+using SplitOptions = std::vector<std::string>;
 
-std::string some_text() {
+std::string text_to_split() {
   std::string text;
   for (int i = 0; i < 400; ++i) text += "ring " + std::to_string(i * i) + " of steps\n";
   return text;
@@ -30,21 +30,21 @@ struct SplitRun {
 };
 
 // Trains a GPT of 4 layers and 4 heads.
-SplitRun train(const TemporaryFolder& folder, const std::string& name, int world,
-               const Options& options) {
+SplitRun train_split(const TemporaryFolder& folder, const std::string& name, int world,
+                     const SplitOptions& options) {
   const std::string run = folder / name;
   const auto r = run_app(world, "train_gpt",
-                         Options{"--data",       folder / "text",
-                                 "--layers",     "4",
-                                 "--dim",        "16",
-                                 "--heads",      "4",
-                                 "--context",    "16",
-                                 "--batch",      "2",
-                                 "--steps",      "4",
-                                 "--sample",     "8",
-                                 "--progress",   "off",
-                                 "--eval-every", "4",
-                                 "--run-dir",    run} +
+                         SplitOptions{"--data",       folder / "text",
+                                      "--layers",     "4",
+                                      "--dim",        "16",
+                                      "--heads",      "4",
+                                      "--context",    "16",
+                                      "--batch",      "2",
+                                      "--steps",      "4",
+                                      "--sample",     "8",
+                                      "--progress",   "off",
+                                      "--eval-every", "4",
+                                      "--run-dir",    run} +
                              options);
   INFO(r.err << r.out);
   REQUIRE(r.exit_code == 0);
@@ -63,7 +63,7 @@ SplitRun train(const TemporaryFolder& folder, const std::string& name, int world
 
 // Of the losses. Parameters may differ more: Adam turns the rounding errors of gradients that are 0
 // (of the keys' biases) into steps of full size, which change no loss.
-double largest_difference(const SplitRun& a, const SplitRun& b) {
+double largest_loss_difference(const SplitRun& a, const SplitRun& b) {
   double worst = std::abs(a.validation - b.validation);
   for (std::size_t i = 0; i < 4; ++i) {
     const double d = std::abs(a.losses[i] - b.losses[i]);
@@ -72,14 +72,14 @@ double largest_difference(const SplitRun& a, const SplitRun& b) {
   return worst;
 }
 
-std::map<std::string, std::pair<Shape, std::vector<float>>> values_of(const SplitRun& run) {
+std::map<std::string, std::pair<Shape, std::vector<float>>> values_in(const SplitRun& run) {
   std::map<std::string, std::pair<Shape, std::vector<float>>> out;
   for (const auto& [name, tensor] : run.model)
     out[name] = {tensor.sizes(), tensor.to_vector<float>()};
   return out;
 }
 
-std::string sample_of(const SplitRun& run) {
+std::string sample_in(const SplitRun& run) {
   const auto begin = run.out.find("---- a sample ----");
   REQUIRE(begin != std::string::npos);
   return run.out.substr(begin, run.out.find("\n---", begin + 10) - begin);
@@ -89,48 +89,49 @@ std::string sample_of(const SplitRun& run) {
 
 TEST_CASE("train_gpt --pipeline has the bits of --accumulate in one process", "[programs][mesh]") {
   const TemporaryFolder folder;
-  write_text(folder / "text", some_text());
-  const SplitRun want = train(folder, "one", 1, {"--accumulate", "3"});
-  for (const Options& options :
-       {Options{"--pipeline", "2"}, {"--pipeline", "4", "--pipeline-schedule", "gpipe"}}) {
+  write_text(folder / "text", text_to_split());
+  const SplitRun want = train_split(folder, "one", 1, {"--accumulate", "3"});
+  for (const SplitOptions& options :
+       {SplitOptions{"--pipeline", "2"}, {"--pipeline", "4", "--pipeline-schedule", "gpipe"}}) {
     INFO(options[1] << " stages");
-    const SplitRun got =
-        train(folder, options[1], std::stoi(options[1]), Options{"--microbatches", "3"} + options);
+    const SplitRun got = train_split(folder, options[1], std::stoi(options[1]),
+                                     SplitOptions{"--microbatches", "3"} + options);
     CHECK(got.losses == want.losses);
-    CHECK(largest_difference(got, want) == 0);
-    CHECK(values_of(got) == values_of(want));
-    CHECK(sample_of(got) == sample_of(want));
+    CHECK(largest_loss_difference(got, want) == 0);
+    CHECK(values_in(got) == values_in(want));
+    CHECK(sample_in(got) == sample_in(want));
   }
 }
 
 TEST_CASE("train_gpt --tensor-parallel, and a mesh, train as one process", "[programs][mesh]") {
   const TemporaryFolder folder;
-  write_text(folder / "text", some_text());
-  const SplitRun alone = train(folder, "one", 1, {});
-  const SplitRun parts = train(folder, "parts", 2, {"--tensor-parallel", "2"});
-  CHECK(largest_difference(parts, alone) < 1e-5);
+  write_text(folder / "text", text_to_split());
+  const SplitRun alone = train_split(folder, "one", 1, {});
+  const SplitRun parts = train_split(folder, "parts", 2, {"--tensor-parallel", "2"});
+  CHECK(largest_loss_difference(parts, alone) < 1e-5);
   REQUIRE(parts.model.size() == alone.model.size());
   for (const auto& [name, tensor] : alone.model) {
     INFO(name);
     REQUIRE(parts.model.count(name) == 1);
     CHECK(parts.model.at(name).sizes() == tensor.sizes());
   }
-  CHECK(largest_difference(
-            train(folder, "tokens", 4, {"--tensor-parallel", "4", "--sequence-parallel"}), alone) <
-        1e-5);
+  CHECK(largest_loss_difference(
+            train_split(folder, "tokens", 4, {"--tensor-parallel", "4", "--sequence-parallel"}),
+            alone) < 1e-5);
   // Two replicas, each of two stages or two parts.
-  const SplitRun replicas = train(folder, "two", 2, {"--accumulate", "2"});
-  CHECK(largest_difference(train(folder, "stages", 4, {"--pipeline", "2", "--microbatches", "2"}),
-                           replicas) == 0);
-  CHECK(largest_difference(
-            train(folder, "both", 4, {"--tensor-parallel", "2", "--microbatches", "2"}), replicas) <
-        1e-5);
+  const SplitRun replicas = train_split(folder, "two", 2, {"--accumulate", "2"});
+  CHECK(largest_loss_difference(
+            train_split(folder, "stages", 4, {"--pipeline", "2", "--microbatches", "2"}),
+            replicas) == 0);
+  CHECK(largest_loss_difference(
+            train_split(folder, "both", 4, {"--tensor-parallel", "2", "--microbatches", "2"}),
+            replicas) < 1e-5);
 }
 
 TEST_CASE("train_gpt refuses meshes that cannot be, in one line", "[programs][mesh]") {
   const TemporaryFolder folder;
-  const std::string text = write_text(folder / "text", some_text());
-  const auto refuse = [&](int world, const Options& options, const std::string& words) {
+  const std::string text = write_text(folder / "text", text_to_split());
+  const auto refuse = [&](int world, const SplitOptions& options, const std::string& words) {
     const auto r = run_app(world, "train_gpt", tiny_gpt(text) + options);
     INFO(words << "\n" << r.err);
     CHECK(r.exit_code == 6);

@@ -17,7 +17,7 @@ using comm::Pass;
 
 namespace {
 
-comm::Buffer buffer_of(const Tensor& t) {
+comm::Buffer message_of(const Tensor& t) {
   return {data_of(t), Elements(static_cast<std::size_t>(t.numel())), t.dtype()};
 }
 
@@ -52,12 +52,12 @@ void Pipeline::send(Lane& lane, const Tensor& t) {
   if (!lane.pair) return;
   if (lane.work) lane.work->wait();
   lane.sending = t.detach().to(lane.pair->device()).contiguous();
-  lane.work = lane.pair->send_async(buffer_of(lane.sending), 1 - lane.pair->rank());
+  lane.work = lane.pair->send_async(message_of(lane.sending), 1 - lane.pair->rank());
 }
 
 Tensor Pipeline::receive(const Lane& lane, const Shape& sizes, TensorOptions options) {
   const Tensor t = Tensor::empty(sizes, {options.dtype, lane.pair->device()});
-  lane.pair->recv(buffer_of(t), 1 - lane.pair->rank());
+  lane.pair->recv(message_of(t), 1 - lane.pair->rank());
   return t.to(options.device);
 }
 
@@ -95,7 +95,8 @@ double Pipeline::run(const comm::PipelineSchedule& schedule, const PipelineStep&
       require(pass.output.sizes() == step.activation && pass.output.dtype() == step.options.dtype,
               "pipeline: stage " + std::to_string(stages_->rank()) + " returned activations of " +
                   std::string(name_of(pass.output.dtype())) + to_string(pass.output.sizes()) +
-                  ", announced as " + std::string(name_of(step.options.dtype)) + to_string(step.activation));
+                  ", announced as " + std::string(name_of(step.options.dtype)) +
+                  to_string(step.activation));
     send(forward_.out, pass.output);
     stored[m] = std::move(pass);
     most_stored_ = std::max(most_stored_, static_cast<int>(stored.size()));
@@ -142,7 +143,7 @@ Tensor Pipeline::evaluate(const PipelineStep& step, const Shape& result) {
     out = Tensor::empty(result, step.options);
   }
   const Tensor all = out.to(stages_->device()).contiguous();
-  stages_->broadcast(buffer_of(all), stages_->size() - 1);
+  stages_->broadcast(message_of(all), stages_->size() - 1);
   finish_sends();
   return all.to(step.options.device);
 }

@@ -11,10 +11,10 @@ namespace ringsmith {
 
 namespace {
 
-comm::ConstBuffer input_of(const Tensor& t) {
+comm::ConstBuffer reading(const Tensor& t) {
   return {data_of(t), Elements(static_cast<std::size_t>(t.numel())), t.dtype()};
 }
-comm::Buffer output_of(const Tensor& t) {
+comm::Buffer writing(const Tensor& t) {
   return {data_of(t), Elements(static_cast<std::size_t>(t.numel())), t.dtype()};
 }
 
@@ -23,7 +23,7 @@ comm::Buffer output_of(const Tensor& t) {
 Tensor all_reduced(comm::ProcessGroup& group, const Tensor& x) {
   const Tensor in = x.to(group.device()).contiguous();
   const Tensor out = empty_like(in);
-  group.all_reduce(input_of(in), output_of(out), comm::ReduceOp::sum);
+  group.all_reduce(reading(in), writing(out), comm::ReduceOp::sum);
   return out.to(x.device());
 }
 
@@ -33,7 +33,7 @@ Tensor all_gathered(comm::ProcessGroup& group, const Tensor& x) {
   Shape sizes = in.sizes();
   sizes.insert(sizes.begin(), group.size());
   const Tensor out = Tensor::empty(sizes, in.options());
-  group.all_gather(input_of(in), output_of(out));
+  group.all_gather(reading(in), writing(out));
   return out.to(x.device());
 }
 
@@ -52,7 +52,7 @@ Tensor by_rank(comm::ProcessGroup& group, const Tensor& x) {
 Tensor scattered_sequence(comm::ProcessGroup& group, const Tensor& x) {
   const Tensor in = by_rank(group, x).to(group.device()).contiguous();
   const Tensor out = Tensor::empty({in.size(1), in.size(2), in.size(3)}, in.options());
-  group.reduce_scatter(input_of(in), output_of(out), comm::ReduceOp::sum);
+  group.reduce_scatter(reading(in), writing(out), comm::ReduceOp::sum);
   return out.to(x.device());
 }
 
