@@ -16,8 +16,8 @@ const char* letter_of(Pass pass) { return pass == Pass::forward ? "F" : "B"; }
 std::string text_of(const StageAction& action) {
   return letter_of(action.pass) + std::to_string(action.microbatch);
 }
-std::string count_of(int n, const char* thing) {
-  return std::to_string(n) + " " + thing + (n == 1 ? "" : "s");
+std::string counted(int n, const std::string& thing, const char* plural = "s") {
+  return std::to_string(n) + " " + thing + (n == 1 ? "" : plural);
 }
 
 constexpr Pass kPasses[] = {Pass::forward, Pass::backward};
@@ -49,9 +49,9 @@ class PipelineChecker {
     if (schedule_.stages < 1 || schedule_.microbatches < 1 ||
         schedule_.actions.size() != at(schedule_.stages))
       return add(Fault::shape, -1, -1,
-                 count_of(schedule_.stages, "stage") + " and " +
-                     count_of(schedule_.microbatches, "microbatch") + ", but actions for " +
-                     count_of(static_cast<int>(schedule_.actions.size()), "stage"));
+                 counted(schedule_.stages, "stage") + " and " +
+                     counted(schedule_.microbatches, "microbatch", "es") + ", but actions for " +
+                     counted(static_cast<int>(schedule_.actions.size()), "stage"));
     for (int stage = 0; stage < schedule_.stages; ++stage) {
       std::map<Pass, std::vector<int>> runs;
       for (const Pass pass : kPasses) runs[pass].assign(at(schedule_.microbatches), 0);
@@ -59,7 +59,8 @@ class PipelineChecker {
         const StageAction& action = actions(stage)[at(a)];
         if (action.microbatch < 0 || action.microbatch >= schedule_.microbatches)
           add(Fault::shape, stage, a,
-              text_of(action) + " is no pass of " + count_of(schedule_.microbatches, "microbatch"));
+              text_of(action) + " is no pass of " +
+                  counted(schedule_.microbatches, "microbatch", "es"));
         else if (++runs[action.pass][at(action.microbatch)] == 2)
           add(Fault::doubled, stage, a, text_of(action) + " runs twice");
       }
@@ -116,7 +117,7 @@ class PipelineChecker {
       for (const Blocked& b : blocked) {
         const int action = b.step / 2;
         add(Fault::deadlock, b.rank, action,
-            "with " + count_of(slots, "slot") + " per connection, " +
+            "with " + counted(slots, "slot") + " per connection, " +
                 text_of(actions(b.rank)[at(action)]) +
                 (b.sending ? " waits until its result may be sent to stage "
                            : " waits for a message of stage ") +

@@ -12,8 +12,8 @@ using namespace ringsmith::test;
 TEST_CASE("a mesh has one group along each axis", "[mesh]") {
   const auto got = run_ranks<std::vector<int>>(8, [](const Group& group) {
     const Mesh mesh = make_mesh(*group, {.tensor = 2, .pipeline = 2});
-    std::vector<int> out{mesh.stage(), mesh.replica(), mesh.part(), mesh.model->rank()};
-    for (const auto& axis : {mesh.tensor, mesh.data, mesh.pipeline, mesh.model}) {
+    std::vector<int> out{mesh.stage(), mesh.replica(), mesh.part()};
+    for (const auto& axis : {mesh.tensor, mesh.data, mesh.pipeline}) {
       std::vector<int> members(static_cast<std::size_t>(axis->size()));
       const int me = group->rank();
       axis->all_gather(std::span<const int>(&me, 1), std::span<int>(members));
@@ -21,10 +21,10 @@ TEST_CASE("a mesh has one group along each axis", "[mesh]") {
     }
     return out;
   });
-  // stage, replica, part, rank in the model; then the members along each axis (mesh.hpp)
-  CHECK(got[0] == std::vector<int>{0, 0, 0, 0, 0, 1, 0, 2, 0, 4, 0, 1, 4, 5});
-  CHECK(got[3] == std::vector<int>{0, 1, 1, 1, 2, 3, 1, 3, 3, 7, 2, 3, 6, 7});
-  CHECK(got[6] == std::vector<int>{1, 1, 0, 2, 6, 7, 4, 6, 2, 6, 2, 3, 6, 7});
+  // stage, replica and part; then the members along each axis (mesh.hpp)
+  CHECK(got[0] == std::vector<int>{0, 0, 0, 0, 1, 0, 2, 0, 4});
+  CHECK(got[3] == std::vector<int>{0, 1, 1, 2, 3, 1, 3, 3, 7});
+  CHECK(got[6] == std::vector<int>{1, 1, 0, 6, 7, 4, 6, 2, 6});
 }
 
 TEST_CASE("meshes of 2 x 2 and 2 x 2 x 2 train as one process", "[mesh]") {

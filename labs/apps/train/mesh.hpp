@@ -37,8 +37,8 @@ class MeshModel : public Module {
   // Collective over the ranks of `mesh`.
   MeshModel(std::unique_ptr<GPT> whole, const Mesh& mesh, const MeshOptions& options);
 
-  // Evaluates the whole model, without a graph: collective over mesh.model, whose ranks must pass
-  // equal tokens. Returns the logits on all of them.
+  // Evaluates the whole model, without a graph: collective over the ranks of a replica,
+  // which must pass equal tokens. Returns the logits on all of them.
   Tensor forward(const Tensor& tokens) override;
 
   // Collective. Like accumulate_gradients() (accumulate.hpp), but runs the next group of batches

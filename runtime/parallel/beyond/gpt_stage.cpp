@@ -1,5 +1,6 @@
 #include "runtime/parallel/beyond/gpt_stage.hpp"
 
+#include <cmath>
 #include <cstddef>
 #include <functional>
 #include <iterator>
@@ -88,9 +89,10 @@ Tensor GptStage::forward(const Tensor& given) {
 double GptStage::clip_grad_norm(double max_norm) const {
   require(max_norm >= 0,
           "clip_grad_norm: max_norm must be 0 or more, got " + std::to_string(max_norm));
-  double squares = 0;
   const NamedTensors parameters = named_parameters();
-  for (const auto& [name, parameter] : parameters) {
+  std::vector<double> squares(parameters.size(), 0);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto& [name, parameter] = parameters[i];
     const Tensor grad = parameter.grad();
     // All parts have the same gradient of a parameter that is not split: it counts once.
     if (!grad.defined() ||
@@ -100,12 +102,18 @@ double GptStage::clip_grad_norm(double max_norm) const {
     raw::visit_arithmetic(grad.dtype(), "clip_grad_norm", [&]<class T>(TypeTag<T>) {
       kernels::sum_of_squares(grad.device(), grad.kernel_span<T>(), sum.kernel_span<double>());
     });
-    squares += sum.item<double>();
+    squares[i] = sum.item<double>();
   }
-  mesh_.model->all_reduce(std::span<double>(&squares, 1));
+  mesh_.tensor->all_reduce(std::span<double>(squares));
+  double total = 0;
+  for (const double sum : squares) {  // as in clip_factor: a norm of norms, each of them an f32
+    const auto norm = static_cast<float>(std::sqrt(sum));
+    total += double{norm} * norm;
+  }
+  mesh_.pipeline->all_reduce(std::span<double>(&total, 1));
 
   const Device there = device();
-  const Tensor sum = full({1}, squares, {DType::f64}).to(there);
+  const Tensor sum = full({1}, total, {DType::f64}).to(there);
   const Tensor norm = Tensor::empty({}, {DType::f32, there}), factor = empty_like(norm);
   kernels::clip_factor(there, sum.kernel_span<double>(), max_norm, norm.kernel_span<float>(),
                        factor.kernel_span<float>());

@@ -29,10 +29,10 @@ class GptStage : public Module {
   Tensor forward(const Tensor& x) override;
   [[nodiscard]] const GPTOptions& options() const { return options_; }
 
-  // Collective over mesh.model, after backward and after the gradients were averaged over the
-  // replicas. Like clip_grad_norm_, for the gradients of the whole model.
+  // Collective over the ranks of a replica, after backward and after the gradients were averaged
+  // over the replicas. Like clip_grad_norm_, for the gradients of the whole model.
   double clip_grad_norm(double max_norm) const;
-  // Collective over mesh.model. Returns the whole GPT's state on the first rank, {} on the others.
+  // Collective over the ranks of a replica. Returns the whole GPT's state on the first rank, {} on the others.
   [[nodiscard]] StateDict whole_state() const;
   // Collective over mesh.tensor, after backward; does nothing without split_sequence.
   void sum_sequence_gradients();

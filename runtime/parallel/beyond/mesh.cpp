@@ -22,7 +22,6 @@ Mesh make_mesh(comm::ProcessGroup& group, const MeshShape& shape) {
   mesh.tensor = group.split(stage * replicas + replica);
   mesh.data = group.split(stage * shape.tensor + part);
   mesh.pipeline = group.split(replica * shape.tensor + part);
-  mesh.model = group.split(replica);
   return mesh;
 }
 

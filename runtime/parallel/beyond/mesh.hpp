@@ -6,7 +6,6 @@
 //     stage 0    0 1          2 3                   tensor    {0, 1} {2, 3} {4, 5} {6, 7}
 //     stage 1    4 5          6 7                   data      {0, 2} {1, 3} {4, 6} {5, 7}
 //                                                   pipeline  {0, 4} {1, 5} {2, 6} {3, 7}
-//                                                   model     {0, 1, 4, 5} {2, 3, 6, 7}
 //
 // The ranks of a tensor group communicate most (four all-reduces of the activations per block), so
 // they are neighbours, which share a node. The ranks of a pipeline group communicate least, so they
@@ -29,7 +28,6 @@ struct Mesh {
   std::shared_ptr<comm::ProcessGroup> tensor;    // the parts of this stage of this replica
   std::shared_ptr<comm::ProcessGroup> data;      // the replicas of this part of this stage
   std::shared_ptr<comm::ProcessGroup> pipeline;  // the stages of this replica, for this part
-  std::shared_ptr<comm::ProcessGroup> model;     // all ranks of this replica
 
   [[nodiscard]] int part() const { return tensor->rank(); }
   [[nodiscard]] int replica() const { return data->rank(); }
