@@ -60,13 +60,19 @@ MeshModel::MeshModel(std::unique_ptr<GPT> whole, const Mesh& mesh, const MeshOpt
 
 Tensor MeshModel::forward(const Tensor& tokens) {
   const std::int64_t b = tokens.size(0), t = tokens.size(1);
+  // Tokens at the end change no logit before them.
+  const std::int64_t parts = options_.split_sequence ? mesh_.parts() : 1;
+  const std::int64_t padded = (t + parts - 1) / parts * parts;
+  const Tensor all =
+      padded == t ? tokens : cat({tokens, zeros({b, padded - t}, tokens.options())}, 1);
   const auto run = [&](int /*microbatch*/, const Tensor& input) {
-    return stage_(mesh_.is_first_stage() ? tokens : input);
+    return stage_(mesh_.is_first_stage() ? all : input);
   };
-  return pipeline_.evaluate({.forward = run,
-                             .activation = {b, t, stage_.options().dim},
-                             .options = {DType::f32, tokens.device()}},
-                            {b, t, stage_.options().vocabulary});
+  const Tensor logits = pipeline_.evaluate({.forward = run,
+                                            .activation = {b, padded, stage_.options().dim},
+                                            .options = {DType::f32, tokens.device()}},
+                                           {b, padded, stage_.options().vocabulary});
+  return padded == t ? logits : slice(logits, 1, 0, t);
 }
 
 double MeshModel::accumulate(TrainingRun& run, DistributedDataParallel& ddp, Batches& batches,

@@ -42,6 +42,10 @@ GptStage::GptStage(std::unique_ptr<GPT> whole, const Mesh& mesh, bool split_sequ
   require(!options_.tied || stages == 1,
           "pipeline: a head that is tied to the token table would be on another stage than the "
           "table; leave the head untied");
+  require(!split_sequence_ || options_.context % mesh.parts() == 0,
+          "sequence parallelism: a context of " + std::to_string(options_.context) +
+              " tokens cannot be split among " + std::to_string(mesh.parts()) +
+              " ranks; take a multiple");
   if (mesh.is_first_stage()) {
     register_parameter("tok.weight", tok_, whole->tok.weight);
     register_parameter("pos.weight", pos_, whole->pos.weight);

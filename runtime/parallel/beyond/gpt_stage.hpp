@@ -21,7 +21,7 @@ class GptStage : public Module {
  public:
   // Takes the tensors of `whole` that this rank keeps. Throws UsageError if there are fewer layers
   // than stages, if the head is tied to a token table on another stage, or if the parts do not
-  // divide the heads.
+  // divide the heads or, with split_sequence, the context.
   GptStage(std::unique_ptr<GPT> whole, const Mesh& mesh, bool split_sequence = false);
 
   // Collective over mesh.tensor. The first stage takes tokens (b, t), later ones activations (b, t,
