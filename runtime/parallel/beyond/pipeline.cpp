@@ -107,10 +107,7 @@ double Pipeline::run(const comm::PipelineSchedule& schedule, const PipelineStep&
                                        " was scheduled before its forward");
     const auto [input, output] = found->second;
     Tensor gradient;
-    if (!is_last)
-      gradient = receive(backward_.in, output.sizes(), output.options());
-    else if (step.loss_scale != 1)
-      gradient = full(output.sizes(), step.loss_scale, output.options());
+    if (!is_last) gradient = receive(backward_.in, output.sizes(), output.options());
     if (is_final && step.before_last_backward) step.before_last_backward(output);
     output.backward(gradient);
     if (!is_first) send(backward_.out, input.grad());

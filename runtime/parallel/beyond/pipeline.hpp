@@ -37,7 +37,6 @@ struct PipelineStep {
   // Called on each stage before its last backward, whose gradients complete the step, with the
   // output from which that backward starts: DistributedDataParallel is armed here.
   std::function<void(const Tensor& output)> before_last_backward = {};
-  double loss_scale = 1;  // factor of the last stage's first gradient (GradScaler)
 };
 
 class Pipeline {
