@@ -13,7 +13,7 @@ namespace ringsmith::comm {
 namespace {
 
 const char* letter_of(Pass pass) { return pass == Pass::forward ? "F" : "B"; }
-std::string text_of(const StageAction& action) {
+std::string pass_text(const StageAction& action) {
   return letter_of(action.pass) + std::to_string(action.microbatch);
 }
 std::string counted(int n, const std::string& thing, const char* plural = "s") {
@@ -59,15 +59,15 @@ class PipelineChecker {
         const StageAction& action = actions(stage)[at(a)];
         if (action.microbatch < 0 || action.microbatch >= schedule_.microbatches)
           add(Fault::shape, stage, a,
-              text_of(action) + " is no pass of " +
+              pass_text(action) + " is no pass of " +
                   counted(schedule_.microbatches, "microbatch", "es"));
         else if (++runs[action.pass][at(action.microbatch)] == 2)
-          add(Fault::doubled, stage, a, text_of(action) + " runs twice");
+          add(Fault::doubled, stage, a, pass_text(action) + " runs twice");
       }
       for (const Pass pass : kPasses)
         for (int m = 0; m < schedule_.microbatches; ++m)
           if (runs[pass][at(m)] == 0)
-            add(Fault::missing, stage, -1, text_of({m, pass}) + " never runs");
+            add(Fault::missing, stage, -1, pass_text({m, pass}) + " never runs");
     }
   }
 
@@ -81,7 +81,7 @@ class PipelineChecker {
           ran[at(action.microbatch)] = true;
         else if (!ran[at(action.microbatch)])
           add(Fault::undefined_data, stage, a,
-              text_of(action) + " runs before " + text_of({action.microbatch, Pass::forward}) +
+              pass_text(action) + " runs before " + pass_text({action.microbatch, Pass::forward}) +
                   ", whose activations it needs");
       }
     }
@@ -98,8 +98,8 @@ class PipelineChecker {
         if (mine != expected.end())
           add(Fault::unmatched_receive, stage, -1,
               "message " + std::to_string(mine - expected.begin()) + " from stage " +
-                  std::to_string(source) + " belongs to " + text_of({*theirs, pass}) +
-                  ", but this stage runs " + text_of({*mine, pass}) + " with it");
+                  std::to_string(source) + " belongs to " + pass_text({*theirs, pass}) +
+                  ", but this stage runs " + pass_text({*mine, pass}) + " with it");
       }
   }
   [[nodiscard]] std::vector<int> in_order(int stage, Pass pass) const {
@@ -118,7 +118,7 @@ class PipelineChecker {
         const int action = b.step / 2;
         add(Fault::deadlock, b.rank, action,
             "with " + counted(slots, "slot") + " per connection, " +
-                text_of(actions(b.rank)[at(action)]) +
+                pass_text(actions(b.rank)[at(action)]) +
                 (b.sending ? " waits until its result may be sent to stage "
                            : " waits for a message of stage ") +
                 std::to_string(b.peer));
@@ -282,12 +282,12 @@ double ideal_bubble(int stages, int microbatches) {
 std::string draw(const PipelineSchedule& schedule) {
   const PipelineSimulation simulated = simulate(schedule, {.forward = 1, .backward = 1});
   const auto columns = static_cast<std::size_t>(std::lround(simulated.seconds));
-  const std::size_t width = text_of({schedule.microbatches - 1}).size() + 1;
+  const std::size_t width = pass_text({schedule.microbatches - 1}).size() + 1;
   std::vector<std::vector<std::string>> rows(at(schedule.stages),
                                              std::vector<std::string>(columns, "."));
   for (const StageEvent& event : simulated.events)
     rows[at(event.stage)][static_cast<std::size_t>(std::lround(event.began))] =
-        text_of(event.action);
+        pass_text(event.action);
   std::string out;
   for (std::size_t stage = 0; stage < rows.size(); ++stage) {
     out += "stage " + std::to_string(stage) + " ";
