@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <utility>
 
 #include "runtime/base/error.hpp"
@@ -114,6 +115,34 @@ TEST_CASE("the checker names planted mistakes", "[pipeline]") {
          [](Actions& a) { a = gpipe(2, 4).actions; },
          "rank 0: memory: stores the activations of 4 microbatches, more than 2",
          {.most_stored = 2});
+}
+
+TEST_CASE("the simulator finishes a schedule exactly if the checker finds no deadlock",
+          "[pipeline]") {
+  std::mt19937 random(1);
+  int stuck = 0, finished = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const int p = 2 + static_cast<int>(random() % 3), m = 2 + static_cast<int>(random() % 4);
+    PipelineSchedule schedule = one_forward_one_backward(p, m);
+    for (unsigned swaps = 1 + random() % 4; swaps > 0; --swaps) {
+      auto& actions = schedule.actions[random() % schedule.actions.size()];
+      const std::size_t a = random() % (actions.size() - 1);
+      if (actions[a].pass != actions[a + 1].pass) std::swap(actions[a], actions[a + 1]);
+    }
+    const int slots = 1 + static_cast<int>(random() % 2);
+    const auto faults = check(schedule, {.slots = {slots}});
+    if (!faults.empty() && faults.front().fault != Fault::deadlock) continue;  // an earlier part
+    bool ends = true;
+    try {
+      (void)simulate(schedule, {.slots = slots});
+    } catch (const UsageError&) {
+      ends = false;
+    }
+    CHECK(ends == faults.empty());
+    ++(ends ? finished : stuck);
+  }
+  CHECK(stuck > 100);
+  CHECK(finished > 100);
 }
 
 TEST_CASE("a pipeline's messages cost alpha and beta, and overlap with computation", "[pipeline]") {

@@ -92,6 +92,27 @@ TEST_CASE("any proved schedule runs: backwards of the last microbatch first", "[
   CHECK(got[2] == Values{{576}, {48, 48, 48, 48}});
 }
 
+TEST_CASE("activations larger than a connection's memory do not block 1f1b", "[pipeline]") {
+  // 4 MiB. Whole numbers, so that all sums are exact.
+  constexpr std::int64_t kCount = 1 << 20;
+  for (const int p : {2, 3}) {
+    const auto got = run_ranks<Values>(p, [&](const Group& group) {
+      Pipeline pipeline(group);
+      const Tensor w = trained(ones({1}));
+      const double loss = pipeline.run(
+          comm::one_forward_one_backward(p, 5),
+          {.forward =
+               [&](int m, const Tensor& x) {
+                 const Tensor y = mul(group->rank() == 0 ? full({kCount}, m % 2) : x, w);
+                 return group->rank() == p - 1 ? sum(y) : y;
+               },
+           .activation = {kCount}});
+      return Values{{static_cast<float>(loss)}, w.grad().to_vector<float>()};
+    });
+    for (const Values& of_rank : got) CHECK(of_rank == Values{{2 * kCount}, {2 * kCount}});
+  }
+}
+
 TEST_CASE("misuse of a pipeline is one line", "[pipeline]") {
   const auto said = run_ranks<std::vector<std::string>>(2, [&](const Group& group) {
     Pipeline pipeline(group);
