@@ -12,7 +12,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-const char* letter_of(Pass pass) { return pass == Pass::forward ? "F" : "B"; }
+const char* letter_of(PipelinePass pass) { return pass == PipelinePass::forward ? "F" : "B"; }
 std::string pass_text(const StageAction& action) {
   return letter_of(action.pass) + std::to_string(action.microbatch);
 }
@@ -20,7 +20,7 @@ std::string counted(int n, const std::string& thing, const char* plural = "s") {
   return std::to_string(n) + " " + thing + (n == 1 ? "" : plural);
 }
 
-constexpr Pass kPasses[] = {Pass::forward, Pass::backward};
+constexpr PipelinePass kPasses[] = {PipelinePass::forward, PipelinePass::backward};
 
 class PipelineChecker {
  public:
@@ -53,8 +53,8 @@ class PipelineChecker {
                      counted(schedule_.microbatches, "microbatch", "es") + ", but actions for " +
                      counted(static_cast<int>(schedule_.actions.size()), "stage"));
     for (int stage = 0; stage < schedule_.stages; ++stage) {
-      std::map<Pass, std::vector<int>> runs;
-      for (const Pass pass : kPasses) runs[pass].assign(at(schedule_.microbatches), 0);
+      std::map<PipelinePass, std::vector<int>> runs;
+      for (const PipelinePass pass : kPasses) runs[pass].assign(at(schedule_.microbatches), 0);
       for (int a = 0; a < static_cast<int>(actions(stage).size()); ++a) {
         const StageAction& action = actions(stage)[at(a)];
         if (action.microbatch < 0 || action.microbatch >= schedule_.microbatches)
@@ -64,7 +64,7 @@ class PipelineChecker {
         else if (++runs[action.pass][at(action.microbatch)] == 2)
           add(Fault::doubled, stage, a, pass_text(action) + " runs twice");
       }
-      for (const Pass pass : kPasses)
+      for (const PipelinePass pass : kPasses)
         for (int m = 0; m < schedule_.microbatches; ++m)
           if (runs[pass][at(m)] == 0)
             add(Fault::missing, stage, -1, pass_text({m, pass}) + " never runs");
@@ -77,11 +77,12 @@ class PipelineChecker {
       std::vector<bool> ran(at(schedule_.microbatches), false);
       for (int a = 0; a < static_cast<int>(actions(stage).size()); ++a) {
         const StageAction& action = actions(stage)[at(a)];
-        if (action.pass == Pass::forward)
+        if (action.pass == PipelinePass::forward)
           ran[at(action.microbatch)] = true;
         else if (!ran[at(action.microbatch)])
           add(Fault::undefined_data, stage, a,
-              pass_text(action) + " runs before " + pass_text({action.microbatch, Pass::forward}) +
+              pass_text(action) + " runs before " +
+                  pass_text({action.microbatch, PipelinePass::forward}) +
                   ", whose activations it needs");
       }
     }
@@ -90,7 +91,7 @@ class PipelineChecker {
   // ---- 3. messages ----
   void messages() {
     for (int stage = 0; stage < schedule_.stages; ++stage)
-      for (const Pass pass : kPasses) {
+      for (const PipelinePass pass : kPasses) {
         const int source = source_of(schedule_, stage, pass);
         if (source == kNobody) continue;
         const std::vector<int> sent = in_order(source, pass), expected = in_order(stage, pass);
@@ -102,7 +103,7 @@ class PipelineChecker {
                   ", but this stage runs " + pass_text({*mine, pass}) + " with it");
       }
   }
-  [[nodiscard]] std::vector<int> in_order(int stage, Pass pass) const {
+  [[nodiscard]] std::vector<int> in_order(int stage, PipelinePass pass) const {
     std::vector<int> out;
     for (const StageAction& action : actions(stage))
       if (action.pass == pass) out.push_back(action.microbatch);
@@ -155,7 +156,7 @@ std::vector<int> most_stored(const PipelineSchedule& schedule) {
   for (const auto& actions : schedule.actions) {
     int stored = 0, most = 0;
     for (const StageAction& action : actions) {
-      stored += action.pass == Pass::forward ? 1 : -1;
+      stored += action.pass == PipelinePass::forward ? 1 : -1;
       most = std::max(most, stored);
     }
     out.push_back(most);
@@ -185,7 +186,8 @@ class PipelineSimulator {
  public:
   PipelineSimulator(const PipelineSchedule& schedule, const PipelineCost& cost)
       : schedule_(schedule), cost_(cost) {
-    for (const Pass pass : kPasses) channels_[pass].resize(at(schedule.stages));  // by sender
+    for (const PipelinePass pass : kPasses)
+      channels_[pass].resize(at(schedule.stages));  // by sender
     next_.resize(at(schedule.stages));
     free_.resize(at(schedule.stages));
     events_.resize(at(schedule.stages));
@@ -234,7 +236,7 @@ class PipelineSimulator {
       channel.taken.push_back(clock);
     }
     const double began = clock;
-    clock += action.pass == Pass::forward ? cost_.forward : cost_.backward;
+    clock += action.pass == PipelinePass::forward ? cost_.forward : cost_.backward;
     events_[at(stage)].push_back({stage, action, began, clock});
     return true;
   }
@@ -261,7 +263,7 @@ class PipelineSimulator {
 
   const PipelineSchedule& schedule_;
   const PipelineCost& cost_;
-  std::map<Pass, std::vector<MessageTimes>> channels_;
+  std::map<PipelinePass, std::vector<MessageTimes>> channels_;
   std::vector<std::size_t> next_;  // half actions done, by stage
   std::vector<double> free_;       // clock of each stage
   std::vector<std::vector<StageEvent>> events_;

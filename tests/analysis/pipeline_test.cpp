@@ -77,7 +77,7 @@ TEST_CASE("the checker names planted mistakes", "[pipeline]") {
     CHECK(first_fault(schedule, options) == message);
   };
   using Actions = std::vector<std::vector<StageAction>>;
-  constexpr Pass F = Pass::forward, B = Pass::backward;
+  constexpr PipelinePass F = PipelinePass::forward, B = PipelinePass::backward;
   expect(
       "a stage too few", gpipe(3, 2), [](Actions& a) { a.pop_back(); },
       "shape: 3 stages and 2 microbatches, but actions for 2 stages");
@@ -190,8 +190,10 @@ TEST_CASE("pipeline schedules reject impossible arguments in one line", "[pipeli
   CHECK(complaint([] { (void)simulate(gpipe(2, 2), {.slots = 0}); }) ==
         "simulate: a connection needs at least one slot, got 0");
   PipelineSchedule stuck = gpipe(2, 2);
-  stuck.actions[0] = {
-      {0, Pass::forward}, {0, Pass::backward}, {1, Pass::forward}, {1, Pass::backward}};
+  stuck.actions[0] = {{0, PipelinePass::forward},
+                      {0, PipelinePass::backward},
+                      {1, PipelinePass::forward},
+                      {1, PipelinePass::backward}};
   CHECK(complaint([&] { (void)simulate(stuck); }) ==
         "simulate: stage 0 of the pipeline never finishes; check() tells why");
 }

@@ -1,5 +1,5 @@
-// Compares tensor parallelism with one process: equal up to rounding, because products are summed in
-// parts.
+// Compares tensor parallelism with one process: equal up to rounding, because products are summed
+// in parts.
 #include "runtime/parallel/beyond/tensor_parallel.hpp"
 
 #include "tests/parallel/gpt_fixture.hpp"

@@ -22,7 +22,7 @@ PipelineSchedule without_actions(const char* name, int stages, int microbatches)
 PipelineSchedule gpipe(int stages, int microbatches) {
   PipelineSchedule out = without_actions("gpipe", stages, microbatches);
   for (auto& actions : out.actions)
-    for (const Pass pass : {Pass::forward, Pass::backward})
+    for (const PipelinePass pass : {PipelinePass::forward, PipelinePass::backward})
       for (int m = 0; m < microbatches; ++m) actions.push_back({m, pass});
   return out;
 }
@@ -35,8 +35,8 @@ PipelineSchedule one_forward_one_backward(int stages, int microbatches) {
     const int ahead = std::min(stages - 1 - s, microbatches);
     auto& actions = out.actions[at(s)];
     for (int m = 0; m < microbatches + ahead; ++m) {
-      if (m < microbatches) actions.push_back({m, Pass::forward});
-      if (m >= ahead) actions.push_back({m - ahead, Pass::backward});
+      if (m < microbatches) actions.push_back({m, PipelinePass::forward});
+      if (m >= ahead) actions.push_back({m - ahead, PipelinePass::backward});
     }
   }
   return out;
@@ -48,13 +48,14 @@ PipelineSchedule pipeline_schedule(std::string_view name, int stages, int microb
   throw UsageError("'" + std::string(name) + "' is not a pipeline schedule; take gpipe or 1f1b");
 }
 
-int source_of(const PipelineSchedule& schedule, int stage, Pass pass) {
-  const int source = pass == Pass::forward ? stage - 1 : stage + 1;
+int source_of(const PipelineSchedule& schedule, int stage, PipelinePass pass) {
+  const int source = pass == PipelinePass::forward ? stage - 1 : stage + 1;
   return source >= 0 && source < schedule.stages ? source : kNobody;
 }
 
-int target_of(const PipelineSchedule& schedule, int stage, Pass pass) {
-  return source_of(schedule, stage, pass == Pass::forward ? Pass::backward : Pass::forward);
+int target_of(const PipelineSchedule& schedule, int stage, PipelinePass pass) {
+  return source_of(schedule, stage,
+                   pass == PipelinePass::forward ? PipelinePass::backward : PipelinePass::forward);
 }
 
 }  // namespace ringsmith::comm

@@ -39,12 +39,12 @@
 
 namespace ringsmith::comm {
 
-enum class Pass : std::uint8_t { forward, backward };
+enum class PipelinePass : std::uint8_t { forward, backward };
 
 // One pass of one microbatch, on one stage.
 struct StageAction {
   int microbatch = 0;
-  Pass pass = Pass::forward;
+  PipelinePass pass = PipelinePass::forward;
   bool operator==(const StageAction&) const = default;
 };
 
@@ -62,7 +62,7 @@ struct PipelineSchedule {
                                                  int microbatches);
 
 // The peer from which an action receives, or to which it sends; kNobody at the ends.
-[[nodiscard]] int source_of(const PipelineSchedule& schedule, int stage, Pass pass);
-[[nodiscard]] int target_of(const PipelineSchedule& schedule, int stage, Pass pass);
+[[nodiscard]] int source_of(const PipelineSchedule& schedule, int stage, PipelinePass pass);
+[[nodiscard]] int target_of(const PipelineSchedule& schedule, int stage, PipelinePass pass);
 
 }  // namespace ringsmith::comm

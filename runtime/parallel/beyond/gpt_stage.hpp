@@ -32,7 +32,8 @@ class GptStage : public Module {
   // Collective over the ranks of a replica, after backward and after the gradients were averaged
   // over the replicas. Like clip_grad_norm_, for the gradients of the whole model.
   double clip_grad_norm(double max_norm) const;
-  // Collective over the ranks of a replica. Returns the whole GPT's state on the first rank, {} on the others.
+  // Collective over the ranks of a replica. Returns the whole GPT's state on the first of them, and
+  // nothing on the others.
   [[nodiscard]] StateDict whole_state() const;
   // Collective over mesh.tensor, after backward; does nothing without split_sequence.
   void sum_sequence_gradients();

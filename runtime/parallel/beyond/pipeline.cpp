@@ -13,7 +13,7 @@
 
 namespace ringsmith {
 
-using comm::Pass;
+using comm::PipelinePass;
 
 namespace {
 
@@ -27,45 +27,45 @@ comm::Buffer message_of(const Tensor& t) {
 // made together: first the pairs (0, 1), (2, 3), ..., then (1, 2), (3, 4), ...
 Pipeline::Pipeline(std::shared_ptr<comm::ProcessGroup> stages) : stages_(std::move(stages)) {
   const int stage = stages_->rank(), last = stages_->size() - 1;
-  for (const Pass pass : {Pass::forward, Pass::backward})
+  for (const PipelinePass pass : {PipelinePass::forward, PipelinePass::backward})
     for (const int first : {0, 1}) {
       const bool is_lower = stage % 2 == first;
       const bool has_pair = is_lower ? stage < last : stage > 0;
       const int lower = is_lower ? stage : stage - 1;
       const auto pair = stages_->split(has_pair ? lower : -1);
       if (!has_pair) continue;
-      Lanes& lanes = pass == Pass::forward ? forward_ : backward_;
-      (is_lower == (pass == Pass::forward) ? lanes.out : lanes.in).pair = pair;
+      NeighbourLinks& links = pass == PipelinePass::forward ? forward_ : backward_;
+      (is_lower == (pass == PipelinePass::forward) ? links.out : links.in).pair = pair;
     }
 }
 
 // After an error, a message may still be in flight from `sending`.
 Pipeline::~Pipeline() {
-  for (Lane* lane : {&forward_.out, &backward_.out}) try {
-      if (lane->work && !lane->work->is_completed()) lane->pair->abort();
-      if (lane->work) lane->work->wait();
+  for (NeighbourLink* link : {&forward_.out, &backward_.out}) try {
+      if (link->work && !link->work->is_completed()) link->pair->abort();
+      if (link->work) link->work->wait();
     } catch (const Error&) {  // NOLINT(bugprone-empty-catch): run() has thrown the first one
     }
 }
 
-void Pipeline::send(Lane& lane, const Tensor& t) {
-  if (!lane.pair) return;
-  if (lane.work) lane.work->wait();
-  lane.sending = t.detach().to(lane.pair->device()).contiguous();
-  lane.work = lane.pair->send_async(message_of(lane.sending), 1 - lane.pair->rank());
+void Pipeline::send(NeighbourLink& link, const Tensor& t) {
+  if (!link.pair) return;
+  if (link.work) link.work->wait();
+  link.sending = t.detach().to(link.pair->device()).contiguous();
+  link.work = link.pair->send_async(message_of(link.sending), 1 - link.pair->rank());
 }
 
-Tensor Pipeline::receive(const Lane& lane, const Shape& sizes, TensorOptions options) {
-  const Tensor t = Tensor::empty(sizes, {options.dtype, lane.pair->device()});
-  lane.pair->recv(message_of(t), 1 - lane.pair->rank());
+Tensor Pipeline::receive(const NeighbourLink& link, const Shape& sizes, TensorOptions options) {
+  const Tensor t = Tensor::empty(sizes, {options.dtype, link.pair->device()});
+  link.pair->recv(message_of(t), 1 - link.pair->rank());
   return t.to(options.device);
 }
 
 void Pipeline::finish_sends() {
-  for (Lane* lane : {&forward_.out, &backward_.out}) {
-    if (lane->work) lane->work->wait();
-    lane->work = nullptr;
-    lane->sending = Tensor();
+  for (NeighbourLink* link : {&forward_.out, &backward_.out}) {
+    if (link->work) link->work->wait();
+    link->work = nullptr;
+    link->sending = Tensor();
   }
 }
 
@@ -115,9 +115,9 @@ double Pipeline::run(const comm::PipelineSchedule& schedule, const PipelineStep&
   };
 
   const auto& actions = schedule.actions[static_cast<std::size_t>(stages_->rank())];
-  auto backwards = std::ranges::count(actions, Pass::backward, &comm::StageAction::pass);
+  auto backwards = std::ranges::count(actions, PipelinePass::backward, &comm::StageAction::pass);
   for (const comm::StageAction& action : actions)
-    if (action.pass == Pass::forward)
+    if (action.pass == PipelinePass::forward)
       forward(action.microbatch);
     else
       backward(action.microbatch, --backwards == 0);

@@ -6,7 +6,7 @@
 //
 //   Pipeline pipeline(stages);
 //   const auto schedule = comm::one_forward_one_backward(stages->size(), microbatches);
-//   const double loss = pipeline.run(schedule, {.forward = ..., .activation = {rows, tokens, dim}});
+//   double loss = pipeline.run(schedule, {.forward = ..., .activation = {rows, tokens, dim}});
 //   optimizer.step();
 //
 // A forward's result is sent as soon as it is computed, while the stage continues. Each direction
@@ -60,20 +60,21 @@ class Pipeline {
 
  private:
   // One direction between this stage and a neighbour; empty at the ends of the pipeline.
-  struct Lane {
+  struct NeighbourLink {
     std::shared_ptr<comm::ProcessGroup> pair;
     Tensor sending;  // kept until work is done
     comm::WorkPtr work;
   };
-  struct Lanes {
-    Lane in, out;
+  struct NeighbourLinks {
+    NeighbourLink in, out;
   };
-  void send(Lane& lane, const Tensor& t);
-  [[nodiscard]] static Tensor receive(const Lane& lane, const Shape& sizes, TensorOptions options);
+  void send(NeighbourLink& link, const Tensor& t);
+  [[nodiscard]] static Tensor receive(const NeighbourLink& link, const Shape& sizes,
+                                      TensorOptions options);
   void finish_sends();
 
   std::shared_ptr<comm::ProcessGroup> stages_;
-  Lanes forward_, backward_;
+  NeighbourLinks forward_, backward_;
   int most_stored_ = 0;
 };
 
