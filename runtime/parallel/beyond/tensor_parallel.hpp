@@ -1,8 +1,8 @@
 // Tensor parallelism: the matrices of each block are split among T ranks, which all see the same
 // batch.
 //
-//   MLP        x --f--> up: 1/T of its outputs --> GELU ------> down: 1/T of its inputs --g--> +bias
-//   attention  x --f--> q, k, v: 1/T of the heads --> softmax --> out: 1/T of its inputs --g--> +bias
+//   MLP        x --f--> up: 1/T of its outputs --> GELU -----> down: 1/T of its inputs --g--> +bias
+//   attention  x --f--> q, k, v of heads / T --> attention --> out: 1/T of its inputs --g--> +bias
 //
 //            forward       backward
 //     f      identity      all-reduce     each rank's columns contribute to the gradient of x
