@@ -2,6 +2,7 @@
 // in parts.
 #include "runtime/parallel/beyond/tensor_parallel.hpp"
 
+#include "labs/apps/compare/metered_group.hpp"
 #include "tests/parallel/gpt_fixture.hpp"
 
 using namespace ringsmith;
@@ -99,6 +100,32 @@ TEST_CASE("a GPT on 2, 3 and 4 ranks trains as in one process", "[tensor_paralle
                   want.gradients.at(name)[0].size());
         }
       }
+    }
+}
+
+TEST_CASE("a block sends four all-reduces of its activations, by tokens or not",
+          "[tensor_parallel]") {
+  const GPTOptions options = small_gpt();
+  for (const int parts : {2, 3, 4})
+    for (const bool split_sequence : {false, true}) {
+      INFO(parts << " ranks" << (split_sequence ? ", by tokens, too" : ""));
+      auto models = equal_gpts(parts, options);
+      const auto sent = run_ranks<std::size_t>(parts, [&](const Group& ranks) {
+        ranks->set_algorithm(comm::Algorithm::ring);
+        const auto group = std::make_shared<apps::MeteredGroup>(ranks);
+        const auto& model = models[static_cast<std::size_t>(ranks->rank())];
+        TensorParallelBlock block(*model->blocks[0], options, group, split_sequence);
+        const std::int64_t tokens = split_sequence ? kMeshTokens / parts : kMeshTokens;
+        const Tensor x = trained(ones({kMeshRows, tokens, options.dim}));
+        const Tensor y = block(x);
+        y.backward(ones_like(y));
+        return group->sent().value;
+      });
+      const auto bytes = static_cast<std::size_t>(kMeshRows * kMeshTokens * options.dim) *
+                         sizeof(float);  // 2,304: 2, 3 and 4 divide it
+      for (const std::size_t of_rank : sent)
+        CHECK(of_rank == 4 * 2 * bytes * static_cast<std::size_t>(parts - 1) /
+                             static_cast<std::size_t>(parts));
     }
 }
 
