@@ -10,9 +10,10 @@
 //   optimizer.step();
 //
 // A forward's result is sent as soon as it is computed, while the stage continues. Each direction
-// between two neighbours has its own group, so that an activation never waits for a gradient. It
-// holds one message: before a stage sends the next one, it waits for the previous one. The checker
-// proves that a schedule cannot deadlock under this rule.
+// between two neighbours has its own group, so that an activation never waits for a gradient. A
+// group holds one message: before a stage sends the next message, it waits for the previous one to
+// be received. The checker proves that a schedule cannot deadlock under this rule. With a blocking
+// send in place of send_async, 1F1B deadlocks as soon as activations exceed a connection's memory.
 //
 // Gradients accumulate in .grad in the order of the schedule's backwards. With the built-in
 // schedules, they have the bits of one process that accumulates the same microbatches.
