@@ -281,7 +281,8 @@ const char* name_of(Fault fault) {
                                     "size mismatch",  "deadlock",
                                     "undefined data", "missing contribution",
                                     "doubled",        "foreign contribution",
-                                    "wrong owner",    "cost"};
+                                    "wrong owner",    "cost",
+                                    "memory"};
   return kNames[static_cast<std::size_t>(fault)];
 }
 

@@ -34,6 +34,7 @@ enum class Fault : std::uint8_t {
   foreign,
   wrong_owner,
   cost,
+  memory,
 };
 [[nodiscard]] const char* name_of(Fault fault);
 

@@ -60,6 +60,7 @@ void TrainingRun::open_folder() {
 
 void TrainingRun::resume(const Trained& trained) {
   model_ = &trained.model;
+  if (trained.replicas != nullptr) replicas_ = trained.replicas;
   reached_ = checkpoints_.resume(trained);
   together(group_, [&] {
     if (group_.rank() != 0) return;
@@ -176,7 +177,7 @@ void TrainingRun::stop_here() {
 }
 
 void TrainingRun::compare_parameters() {
-  together(group_, [&] { check_drift(group_, model_->named_parameters()); });
+  together(group_, [&] { check_drift(*replicas_, model_->named_parameters()); });
 }
 
 // A full disk must not stop the training run before the model is written.

@@ -99,6 +99,7 @@ class TrainingRun {
   const TrainOptions& options_;
   RunPlan plan_;
   const Module* model_ = nullptr;
+  comm::ProcessGroup* replicas_ = &group_;  // the ranks whose parameters are equal
   std::string folder_;
   RunClock clock_;
   std::optional<StopRequest> stop_request_;  // only if the run can save

@@ -79,6 +79,7 @@ struct Trained {
   std::function<double()> next_loss;  // of this rank's next batch; see accumulate.hpp
   std::string data;                   // identity of the training data, as text
   comm::Settings fixed;               // must be unchanged; other changed options are only reported
+  comm::ProcessGroup* replicas = nullptr;  // the ranks whose parameters are equal; null: all
 };
 
 // "12345 bytes with SHA-256 0123456789abcdef..."

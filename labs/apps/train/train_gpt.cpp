@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/train/accumulate.hpp"
 #include "labs/apps/train/data.hpp"
+#include "labs/apps/train/mesh.hpp"
 #include "labs/apps/train/per_step.hpp"
 #include "labs/apps/train/run.hpp"
 #include "runtime/optim/optimizer.hpp"
@@ -23,6 +26,7 @@ constexpr std::int64_t kEvaluationBatch = 16;  // windows
 
 struct GptOptions {
   TrainOptions common;
+  MeshOptions mesh;
   std::string tokens, vocabulary;  // files
   GPTOptions model;
   double weight_decay = 0.1;
@@ -85,6 +89,7 @@ bool read_options(GptOptions& o, int argc, char** argv) {
       ->check(real(0, 1));
   app.add_option("--lr-floor", o.floor, "learning rate of the last step, as a share of --lr")
       ->check(real(0, 1));
+  add_mesh_options(app, o.mesh);
   app.group("Output");
   app.add_option("--sample", o.sample.tokens, "bytes or tokens to generate at the end")
       ->check(whole(0));
@@ -130,7 +135,7 @@ LrSchedule schedule_of(const GptOptions& o, std::int64_t steps) {
   return cosine_lr(o.common.lr, warmup, steps, o.floor * o.common.lr);
 }
 
-std::string sample_of(const GptOptions& o, const Corpus& corpus, GPT& model) {
+std::string sample_of(const GptOptions& o, const Corpus& corpus, Module& model) {
   if (o.sample.tokens == 0) return {};
   return "\n---- a sample ----\n" +
          sample_text(model, corpus.vocabulary, o.prompt, o.sample, o.common.seed) +
@@ -155,14 +160,14 @@ comm::Settings fixed_of(const GptOptions& o) {
 // The run is a TrainingRun or, with --per-step, a PerStepRun. mean_gradients runs forward and
 // backward, leaves the ranks' mean gradients in .grad and exchanges their losses. If a rank was
 // lost, it returns false, and the step is repeated.
-template <class MeanGradients>
-void train(auto& run, const GptOptions& o, AdamW& optimizer, GradScaler& scaler,
-           const LrSchedule& schedule, const MeanGradients& mean_gradients) {
+template <class MeanGradients, class Clip>
+void train(auto& run, AdamW& optimizer, GradScaler& scaler, const LrSchedule& schedule,
+           const MeanGradients& mean_gradients, const Clip& clip) {
   while (run.begin_step()) {
     optimizer.zero_grad();
     if (!mean_gradients()) continue;
     scaler.unscale_(optimizer);
-    clip_grad_norm_(optimizer.params(), o.clip);
+    clip();
     optimizer.set_lr(schedule(run.updates()));
     const bool made = scaler.step(optimizer);
     scaler.update();
@@ -173,6 +178,7 @@ void train(auto& run, const GptOptions& o, AdamW& optimizer, GradScaler& scaler,
 int train_gpt_per_step(GptOptions& o) {
   const TrainOptions& common = o.common;
   require(o.workers == 0, "--per-step cannot be combined with --workers: leave it out");
+  apply_mesh(o.mesh, o.common);
   const Corpus corpus = load(o);
   manual_seed(common.seed);
   GPT model(o.model);
@@ -189,8 +195,9 @@ int train_gpt_per_step(GptOptions& o) {
                           .scaler = scaler,
                           .default_steps = kDefaultSteps,
                           .loss = next_byte_loss});
-  train(run, o, optimizer, scaler, schedule_of(o, run.steps()),
-        [&] { return run.try_gradients(); });
+  train(
+      run, optimizer, scaler, schedule_of(o, run.steps()), [&] { return run.try_gradients(); },
+      [&] { clip_grad_norm_(optimizer.params(), o.clip); });
   return run.finish(
       [&](comm::ProcessGroup& group) {
         return headline(evaluate(group, model, *corpus.held_out, evaluation_of(o)).loss, corpus);
@@ -198,11 +205,104 @@ int train_gpt_per_step(GptOptions& o) {
       [&] { return sample_of(o, corpus, model); });
 }
 
+// Like train_gpt() below, for a model that is split among several ranks.
+int train_gpt_on_mesh(GptOptions& o) {
+  const TrainOptions& common = o.common;
+  const auto group = start(common);
+  Mesh mesh;
+  std::int64_t batch_size = 0, parameters = 0;
+  Corpus corpus;
+  std::optional<Batches> batches;
+  std::unique_ptr<GPT> whole;
+  Device device;
+  together(*group, [&] {
+    apply_mesh(o.mesh, o.common);
+    check_ddp(common);
+    mesh = make_mesh(*group, o.mesh.shape);
+    batch_size = batch_per_rank(common, mesh.replicas());
+    corpus = load(o);
+    batches.emplace(*corpus.train, *mesh.data, batch_size, common.seed, o.workers);
+    manual_seed(common.seed);
+    whole = std::make_unique<GPT>(o.model);
+    parameters = parameter_count(*whole);
+    device = device_of_rank(common.device);
+  });
+  const comm::Settings inputs = inputs_of(corpus);
+  require_agreement(*group, inputs);
+  std::optional<MeshModel> split;
+  together(*group, [&] { split.emplace(std::move(whole), mesh, o.mesh); });
+  MeshModel& model = *split;
+  model.to(device);
+  TrainingRun run(*group, common);
+  LossExchange losses(*group);
+  run.open_folder();
+
+  DistributedDataParallel ddp(model.stage(), mesh.data, ddp_options(common));
+  register_comm_hook(common, ddp, mesh.data);
+  // Dropout must be the same on the parts of a stage, and differ between stages and replicas.
+  manual_seed(common.seed + 1 +
+              static_cast<std::uint64_t>(mesh.replica() + mesh.replicas() * mesh.stage()));
+  AdamW optimizer(model.stage().parameters(), adam_options(o));
+  GradScaler scaler = scaler_of(common);
+  const std::int64_t tokens_per_batch = batch_size * mesh.replicas() * o.model.context;
+  const std::int64_t tokens_per_step = tokens_per_batch * common.accumulate;
+  const std::int64_t steps = steps_of(
+      common, std::max<std::int64_t>(1, corpus.train_bytes / tokens_per_step), kDefaultSteps);
+  const LrSchedule schedule = schedule_of(o, steps);
+  run.say(fmt::format(
+      "train_gpt: {}\n{} parameters on {} stage(s) x {} part(s), {} replica(s) x {} "
+      "microbatch(es) x batch {} x {} {}s, {} steps\nfiles go to {}",
+      corpus.origin, parameters, mesh.stages(), mesh.parts(), mesh.replicas(), common.accumulate,
+      batch_size, o.model.context, corpus.unit, steps, run.folder()));
+
+  const auto evaluate_all = [&] {
+    Evaluation out;
+    together(*group,
+             [&] { out = evaluate(*mesh.data, model, *corpus.held_out, evaluation_of(o)); });
+    return out;
+  };
+  run.evaluate_with(evaluate_all);
+  run.resume({.model = model.stage(),
+              .optimizer = optimizer,
+              .scaler = scaler,
+              .states = {},
+              .ranks = group->size(),
+              .batch_size = batch_size,
+              .steps = steps,
+              .next_loss = {},
+              .data = inputs.front().second,
+              .fixed = fixed_of(o),
+              .replicas = mesh.data.get()});
+  run.start({steps, "tokens", static_cast<double>(tokens_per_batch), device});
+  const auto mean_gradients = [&] {
+    losses.begin(model.accumulate(run, ddp, *batches, common, device), run.wish());
+    const double mean = losses.finish(run.step());
+    run.losses_done(mean, losses.wish());
+    return true;
+  };
+  train(run, optimizer, scaler, schedule, mean_gradients,
+        [&] { model.stage().clip_grad_norm(o.clip); });
+
+  if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
+  const double nats = run.evaluate().loss;
+  Outcome outcome;
+  outcome.headline = headline(nats, corpus);
+  if (mesh.replica() == 0) {  // one replica's ranks work together
+    outcome.headline += sample_of(o, corpus, model);
+    outcome.model = model.stage().whole_state();
+  }
+  outcome.figures = {{std::string("validation_nats_per_") + corpus.unit, nats}};
+  outcome.metadata = metadata_of(o);
+  run.finish(outcome);
+  return 0;
+}
+
 int train_gpt(int argc, char** argv) {
   GptOptions o;
   if (!read_options(o, argc, argv)) return 0;
   o.sample.context = o.model.context;
   const TrainOptions& common = o.common;
+  if (o.mesh.given()) return train_gpt_on_mesh(o);
   if (common.per_step) return train_gpt_per_step(o);
   const auto group = start(common);
   TrainingRun run(*group, common);
@@ -215,6 +315,7 @@ int train_gpt(int argc, char** argv) {
   comm::Settings inputs;
   together(*group, [&] {
     check_ddp(common);
+    apply_mesh(o.mesh, o.common);
     batch_size = batch_per_rank(common, group->size());
     corpus = load(o);
     batches.emplace(*corpus.train, *group, batch_size, common.seed, o.workers);
@@ -262,14 +363,16 @@ int train_gpt(int argc, char** argv) {
               .data = inputs.front().second,
               .fixed = fixed_of(o)});
   run.start({steps, "tokens", static_cast<double>(tokens_per_batch), device});
-  train(run, o, optimizer, scaler, schedule, [&] {
+  const auto mean_gradients = [&] {
     // DDP's all-reduces and the exchange of the losses overlap with backward. A loss that is not
     // finite stops all ranks before the update.
     accumulate_gradients(run, losses, ddp, *batches, scaler, common, device, next_byte_loss);
     const double mean = losses.finish(run.step());
     run.losses_done(mean, losses.wish());
     return true;
-  });
+  };
+  train(run, optimizer, scaler, schedule, mean_gradients,
+        [&] { clip_grad_norm_(optimizer.params(), o.clip); });
 
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
   const double nats = run.evaluate().loss;
