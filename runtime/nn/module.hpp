@@ -51,6 +51,7 @@ class Module {
   // Copies the values into the module. If entries are missing, unknown or misshapen, throws a
   // UsageError that names the first three, and changes nothing.
   void load_state_dict(const StateDict& state);
+  void require_fits(const StateDict& state) const;  // only checks
 
   // Moves parameters, buffers and gradients in place: existing handles and optimizers stay valid.
   // An optimizer's state does not move, so move the model first, or load the state again.

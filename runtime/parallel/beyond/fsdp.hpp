@@ -112,8 +112,8 @@ class FullyShardedDataParallel {
   void load_state_dict(Optimizer& optimizer, const StateDict& state) const;
 
   // ---- state, sharded: each rank saves what it has, without communication ----
-  // Keys: "shard.0", ... and the optimizer's; load_shards reads the same keys of `ranks` ranks, of
-  // a run with the same units. read(r) is called only for ranks that hold a part of this rank's.
+  // load_shards() continues a run of `ranks` ranks with the same units. It calls read(r), which
+  // returns the shards() of rank r, only for rank 0 and for ranks that have a part of this rank's.
   [[nodiscard]] StateDict shards(const Optimizer& optimizer) const;
   void load_shards(Optimizer& optimizer, int ranks, const std::function<StateDict(int rank)>& read);
 
@@ -125,18 +125,21 @@ class FullyShardedDataParallel {
   struct Unit;
   enum class Phase : std::uint8_t { idle, forward, armed, backward };
 
-  Tensor around(Unit& unit, const Tensor& x);
   Tensor run(Unit& unit, const Tensor& x);
+  Tensor run_gathered(Unit& unit, const Tensor& x);
   void before_backward(Unit& unit);
   void on_gradient(Unit& unit);
-  void finish_backward();
-  void gather(Unit& unit, int next);
-  void start_gather(Unit& unit);
   void reduce(Unit& unit);
   void collect();
+  void finish_backward();
+  void start_gather(Unit& unit);
+  void gather(Unit& unit, int next);
+  void free(Unit& unit);
+  void free_all();
   void begin_whole();
   void end_whole();
   [[nodiscard]] Tensor whole_of(const Unit& unit, const Tensor& shard) const;
+  [[nodiscard]] std::vector<Unit*> sharded_units() const;
 
   Module& module_;
   std::shared_ptr<comm::ProcessGroup> group_;
