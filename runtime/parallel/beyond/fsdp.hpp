@@ -58,6 +58,8 @@
 
 namespace ringsmith {
 
+struct FsdpUnit;
+
 struct FsdpOptions {
   bool reshard_after_forward = true;     // ZeRO-3. False: ZeRO-2, parameters stay until backward
   Overlap overlap = Overlap::automatic;  // on: prefetch, and reduce during backward
@@ -88,8 +90,8 @@ class FullyShardedDataParallel {
   // Collective. Like clip_grad_norm_ for the gradients of all shards of all ranks.
   double clip_grad_norm(double max_norm);
 
-  // Collective. During the scope, all parameters have memory, e.g. to generate text on one rank.
-  // Their values may be read, but not written. No forward with grad mode on.
+  // Collective. During the scope all parameters have memory, e.g. to generate text on one rank, and
+  // forward communicates nothing. The values may be read, but not written. Scopes may be nested.
   class [[nodiscard]] Whole {
    public:
     explicit Whole(FullyShardedDataParallel& fsdp) : fsdp_(fsdp) { fsdp_.begin_whole(); }
@@ -122,33 +124,29 @@ class FullyShardedDataParallel {
   [[nodiscard]] comm::ProcessGroup& group() const { return *group_; }
 
  private:
-  struct Unit;
   enum class Phase : std::uint8_t { idle, forward, armed, backward };
 
-  Tensor run(Unit& unit, const Tensor& x);
-  Tensor run_gathered(Unit& unit, const Tensor& x);
-  void before_backward(Unit& unit);
-  void on_gradient(Unit& unit);
-  void reduce(Unit& unit);
+  Tensor run(FsdpUnit& unit, const Tensor& x);
+  Tensor run_gathered(FsdpUnit& unit, const Tensor& x);
+  void before_backward(FsdpUnit& unit);
+  void on_gradient(FsdpUnit& unit);
+  void reduce(FsdpUnit& unit);
   void collect();
   void finish_backward();
-  void start_gather(Unit& unit);
-  void gather(Unit& unit, int next);
-  void free(Unit& unit);
-  void free_all();
+  void gather(FsdpUnit& unit, int next);
   void begin_whole();
   void end_whole();
-  [[nodiscard]] Tensor whole_of(const Unit& unit, const Tensor& shard) const;
-  [[nodiscard]] std::vector<Unit*> sharded_units() const;
+  [[nodiscard]] Tensor whole_of(const FsdpUnit& unit, const Tensor& shard) const;
+  [[nodiscard]] std::vector<FsdpUnit*> sharded_units() const;
 
   Module& module_;
   std::shared_ptr<comm::ProcessGroup> group_;
   FsdpOptions options_;
   bool overlap_ = false;
-  std::vector<std::unique_ptr<Unit>> units_;  // the root's first
+  std::vector<std::unique_ptr<FsdpUnit>> units_;  // the root's first
   Phase phase_ = Phase::idle;
-  Unit* reducing_ = nullptr;  // whose reduce-scatter is in flight
-  bool whole_ = false;
+  FsdpUnit* reducing_ = nullptr;  // whose reduce-scatter is in flight
+  int whole_ = 0;                 // nested scopes
 };
 
 }  // namespace ringsmith
