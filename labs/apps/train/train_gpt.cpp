@@ -304,7 +304,7 @@ void check_shard(const GptOptions& o) {
   const TrainOptions& c = o.common;
   refuse(c.per_step, "--per-step", "a lost rank would take its shard with it");
   refuse(c.ddp != "buckets" || c.ddp_logging || c.comm_hook != "none" ||
-             c.bucket_cap_mb != MachineOptions().bucket_cap_mb,
+             c.bucket_cap_mb != MachineOptions().bucket_cap_mb || c.overlap == "alternate",
          "options of DistributedDataParallel", "it has units, not buckets");
   refuse(c.save_every != 0 || !c.resume.empty(), "--save-every or --resume",
          "checkpoints of shards are not written; the final model is");

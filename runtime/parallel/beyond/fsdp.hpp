@@ -12,7 +12,7 @@
 //
 // p bytes of f32 parameters, of which the largest unit has u and the root unit r; AdamW; W ranks:
 //
-//                              a rank keeps   and during a step   and sends in a step
+//                              a rank keeps   and in a step <=    and sends in a step
 //   DDP                        4 p            -                   2 p (W - 1) / W
 //   ZeRO-2, see FsdpOptions    4 p / W        p + r + 2 u         2 p (W - 1) / W
 //   ZeRO-3                     4 p / W        2 r + 4 u           3 p (W - 1) / W
