@@ -30,6 +30,11 @@ FullyShardedDataParallel::FullyShardedDataParallel(Module& module,
     units_[u]->index = static_cast<int>(u);
     units_[u]->module = u == 0 ? &module : units[u - 1];
     if (u == 0) continue;
+    if (units[u - 1] == nullptr || units[u - 1] == &module) {
+      note(fmt::format("unit {} is {}; leave it out", u,
+                       units[u - 1] == nullptr ? "null" : "the module itself"));
+      continue;
+    }
     const std::vector<Tensor> own = units[u - 1]->parameters();
     if (own.empty()) note(fmt::format("unit {} has no parameters; leave it out", u));
     for (const Tensor& p : own) {
@@ -115,8 +120,11 @@ void FullyShardedDataParallel::gather(FsdpUnit& unit, int next) {
 Tensor FullyShardedDataParallel::run(FsdpUnit& unit, const Tensor& x) {
   const bool root = unit.index == 0, recorded = grad_enabled();
   require(whole_ == 0 || !recorded, "forward() inside whole() must be under NoGradGuard");
-  // Activation checkpointing runs a unit again in its backward, when it has its parameters.
-  if (whole_ > 0 || (phase_ == Phase::backward && !root)) return unit.module->forward(x);
+  if (whole_ > 0) return unit.module->forward(x);
+  if (phase_ == Phase::backward && !root) {  // activation checkpointing runs the unit again
+    gather(unit, 0);
+    return unit.module->forward(x);
+  }
   if (!root) {
     require(!recorded || phase_ == Phase::forward,
             "a unit of FullyShardedDataParallel was called outside of its forward(): call it from "

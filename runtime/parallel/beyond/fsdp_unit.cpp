@@ -120,10 +120,11 @@ void FsdpUnit::abandon() {
       continue;
     }
   gathering = nullptr;
-  for (const Tensor& p : parameters) {
-    p.set_grad({});
-    set_grad_target(p, {});
-  }
+  if (backward.gradients.defined())
+    for (const Tensor& p : parameters) {
+      p.set_grad({});
+      if (p.requires_grad()) set_grad_target(p, {});
+    }
   backward = {};
   free();
 }
