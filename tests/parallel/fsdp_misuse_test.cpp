@@ -62,12 +62,13 @@ TEST_CASE("FSDP refuses units that do not partition the module", "[fsdp]") {
                return rank == 0 ? m.units() : std::vector<Module*>{&m[0], &m[4]};
              }),
              ContainsSubstring("unit 2's parameter '2.weight' f32[5, 5] on rank 0"));
-  CHECK_THAT(refused([](Model& model, const Group& group) {
-               FullyShardedDataParallel(model, model.units(), group,
-                                        {.reshard_after_forward = group->rank() == 0});
-             }),
-             ContainsSubstring("options reshard_after_forward=true on rank 0, but options "
-                               "reshard_after_forward=false on rank 1"));
+  CHECK_THAT(
+      refused([](Model& model, const Group& group) {
+        FullyShardedDataParallel(model, model.units(), group,
+                                 {.reshard_after_forward = group->rank() == 0});
+      }),
+      ContainsSubstring("options reshard_after_forward=true dtype=f32 on rank 0, but options "
+                        "reshard_after_forward=false dtype=f32 on rank 1"));
   CHECK_THAT(refused([](Model& model, const Group& group) {
                model.parameters()[0].requires_grad_(false);
                FullyShardedDataParallel(model, model.units(), group);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "runtime/amp/grad_scaler.hpp"
+#include "runtime/autograd/autocast.hpp"
 #include "runtime/nn/gpt.hpp"
 #include "runtime/parallel/agreement.hpp"
 #include "tests/parallel/ranks.hpp"
@@ -434,6 +435,39 @@ TEST_CASE("GradScaler skips a step of all ranks if one rank's shard is infinite"
     });
     for (const Values& each : got) CHECK(each == Values{{1, 0, 1}});
   }
+}
+
+TEST_CASE("mixed precision: f32 shards, 16-bit units, and the same bits on 1 and 2 ranks",
+          "[fsdp]") {
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const bool reshard : {true, false}) {
+      INFO(name_of(dtype) << (reshard ? ", ZeRO-3" : ", ZeRO-2"));
+      const auto body = [&](int world) {
+        const auto all = models(world);
+        return run_ranks<State>(world, [&](const Group& group) {
+          GPT& model = *all[static_cast<std::size_t>(group->rank())];
+          const std::vector<Tensor> before = model.parameters();
+          FullyShardedDataParallel fsdp(model, blocks_of(model), group,
+                                        {.reshard_after_forward = reshard, .dtype = dtype});
+          require(model.parameters()[0].dtype() == dtype && before[0].storage()->is_released(),
+                  "the parameters were not replaced");
+          const auto optimizer = momentum(fsdp.parameters());
+          train(
+              [&](const Tensor& x) {
+                const Autocast autocast(dtype);
+                return fsdp.forward(x);
+              },
+              *optimizer, /*rank=*/0, {.to = 4}, [](double) {});
+          return State{copy_of(fsdp.state_dict()), copy_of(fsdp.state_dict(*optimizer))};
+        });
+      };
+      const State alone = body(1)[0], f32 = ddp(1, momentum, {.to = 4})[0];
+      for (const State& got : body(2)) check_same(got, alone);
+      for (const auto& [name, t] : alone.model) CHECK(t.dtype() == DType::f32);
+      const double difference = largest_difference(alone.model, f32.model);
+      CHECK(difference > 0);
+      CHECK(difference < 0.01);
+    }
 }
 
 TEST_CASE("in a step DDP and ZeRO-2 send twice, ZeRO-3 three times (W-1)/W of the parameters",

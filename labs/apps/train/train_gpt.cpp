@@ -359,6 +359,7 @@ int train_gpt_sharded(GptOptions& o) {
   // Ranks may have different numbers of held-out batches, so each has all parameters meanwhile.
   run.evaluate_with([&] {
     const auto whole = fsdp.whole();
+    const Autocast autocast = autocast_of(common);  // the parameters have its dtype
     return evaluate(*group, *model, *corpus.held_out, evaluation_of(o));
   });
   run.resume({.model = *model,
@@ -385,9 +386,12 @@ int train_gpt_sharded(GptOptions& o) {
   const double nats = run.evaluate().loss;
   Outcome outcome;
   outcome.headline = headline(nats, corpus);
-  if (group->rank() == 0) outcome.headline += sample_of(o, corpus, *model);
+  if (group->rank() == 0) {
+    const Autocast autocast = autocast_of(common);
+    outcome.headline += sample_of(o, corpus, *model);
+  }
   outcome.figures = {{std::string("validation_nats_per_") + corpus.unit, nats}};
-  outcome.model = model->state_dict();
+  outcome.model = fsdp.state_dict();
   outcome.metadata = metadata_of(o);
   run.finish(outcome);
   return 0;

@@ -74,19 +74,26 @@ FullyShardedDataParallel::FullyShardedDataParallel(Module& module,
   }
   for (const auto& [name, t] : module.named_buffers())
     lines.push_back(describe_tensor("buffer", name, t));
-  lines.push_back(fmt::format("options reshard_after_forward={}", options.reshard_after_forward));
+  lines.push_back(fmt::format("options reshard_after_forward={} dtype={}",
+                              options.reshard_after_forward, name_of(options.dtype)));
+  if (!is_floating(options.dtype) || options.dtype == DType::f64)
+    note(fmt::format("dtype {}; choose f32, bf16 or f16", name_of(options.dtype)));
   verify_same_model(*group_, lines);
   if (named.empty()) note("the module has no parameters");
   require(fault.empty(), fault);
   broadcast_coalesced(*group_, state, 0);
+  std::vector<Tensor> parameters(named.size());  // of options.dtype
   for (const auto& each : units_) {
     FsdpUnit& unit = *each;
-    unit.shard_over(*group_);
+    unit.shard_over(*group_, options.dtype);
     for (const Tensor& p : unit.parameters)
       unit.hooks.push_back(register_post_accumulate_grad_hook(
           p, [this, &unit](const Tensor&) { on_gradient(unit); }, HookTurn::last));
     unit.module->wrap_calls([this, &unit](const Tensor& x) { return run(unit, x); });
+    for (std::size_t p = 0; p < unit.parameters.size(); ++p)
+      parameters[unit.numbers[p]] = unit.parameters[p];
   }
+  module.rebind(parameters, module.buffers());
 }
 
 FullyShardedDataParallel::~FullyShardedDataParallel() {

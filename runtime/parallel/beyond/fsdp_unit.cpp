@@ -26,25 +26,28 @@ Tensor FsdpUnit::view_in(const Tensor& all, std::size_t p) const {
   return all.slice(0, at, at + parameters[p].numel()).view(parameters[p].sizes());
 }
 
-void FsdpUnit::shard_over(const comm::ProcessGroup& group) {
+void FsdpUnit::shard_over(const comm::ProcessGroup& group, DType dtype) {
   if (empty()) return;
   std::int64_t n = 0;
   for (const Tensor& p : parameters) n += p.numel();
   const std::int64_t size = fsdp_shard_size(n, group.size());
-  flat = Tensor::empty({size * group.size()}, parameters.front().options());
+  const Tensor values = Tensor::empty({size * group.size()}, parameters.front().options());
+  flat = dtype == values.dtype() ? values : Tensor::empty(values.sizes(), {dtype, values.device()});
   std::int64_t at = 0;
-  for (const Tensor& p : parameters) {
-    const Tensor place = flat.slice(0, at, at + p.numel()).view(p.sizes());
+  for (Tensor& p : parameters) {
+    const Tensor place = values.slice(0, at, at + p.numel()).view(p.sizes());
     place.copy_(p);
     p.set_data(place);
+    if (dtype != p.dtype())
+      p = flat.slice(0, at, at + p.numel()).view(p.sizes()).detach().requires_grad_();
     at += p.numel();
   }
-  flat.slice(0, n, flat.numel()).zero_();
+  values.slice(0, n, values.numel()).zero_();
   begin = group.rank() * size;
-  shard = flat.slice(0, begin, begin + size).clone();
+  shard = values.slice(0, begin, begin + size).clone();
   shard.requires_grad_();
   gathered = shard.version();
-  free();
+  for (const Tensor& all : {values, flat}) all.storage()->release(kFreed);
 }
 
 void FsdpUnit::start_gather(comm::ProcessGroup& group, bool overlap) {
@@ -52,7 +55,8 @@ void FsdpUnit::start_gather(comm::ProcessGroup& group, bool overlap) {
   flat.storage()->restore();
   // Tensors that a graph has saved are stale if the optimizer has changed the shard since.
   if (std::exchange(gathered, shard.version()) != shard.version()) flat.bump_version();
-  const comm::Buffer mine = sharded::buffer_of(shard), all = sharded::buffer_of(flat);
+  sent = shard.detach().to(flat.dtype());
+  const comm::Buffer mine = sharded::buffer_of(sent), all = sharded::buffer_of(flat);
   if (overlap)
     gathering = group.all_gather_async(mine, all);
   else
@@ -60,9 +64,11 @@ void FsdpUnit::start_gather(comm::ProcessGroup& group, bool overlap) {
 }
 
 void FsdpUnit::wait_gathered() {
-  if (!gathering) return;
-  const trace::Span waiting("wait for parameters", trace::Category::wait);
-  std::exchange(gathering, nullptr)->wait();
+  if (gathering) {
+    const trace::Span waiting("wait for parameters", trace::Category::wait);
+    std::exchange(gathering, nullptr)->wait();
+  }
+  sent = Tensor();
 }
 
 void FsdpUnit::free() {
@@ -93,12 +99,12 @@ void FsdpUnit::start_reduce(comm::ProcessGroup& group, bool overlap) {
     set_grad_target(parameters[p], {});
   }
   all.slice(0, elements(), all.numel()).zero_();
-  backward.average = empty_like(shard);
-  const comm::Buffer sent = sharded::buffer_of(all), part = sharded::buffer_of(backward.average);
+  backward.average = Tensor::empty(shard.sizes(), all.options());
+  const comm::Buffer whole = sharded::buffer_of(all), part = sharded::buffer_of(backward.average);
   if (overlap)
-    backward.reducing = group.reduce_scatter_async(sent, part, comm::ReduceOp::avg);
+    backward.reducing = group.reduce_scatter_async(whole, part, comm::ReduceOp::avg);
   else
-    group.reduce_scatter(sent, part, comm::ReduceOp::avg);
+    group.reduce_scatter(whole, part, comm::ReduceOp::avg);
 }
 
 void FsdpUnit::finish_reduce() {
@@ -107,9 +113,9 @@ void FsdpUnit::finish_reduce() {
     backward.reducing->wait();
   }
   if (const Tensor grad = shard.grad(); grad.defined())
-    raw::add_into(grad, backward.average);
+    raw::add_into(grad, backward.average.to(shard.dtype()));
   else
-    shard.set_grad(backward.average);
+    shard.set_grad(backward.average.to(shard.dtype()));
   backward = {};
 }
 

@@ -27,6 +27,7 @@ struct FsdpUnit {
   std::vector<Tensor> parameters;
   std::vector<HookHandle> hooks;  // on the parameters
   Tensor flat, shard;
+  Tensor sent;                 // the shard in flat's dtype, while it is gathered
   std::int64_t begin = 0;      // of the shard, in flat
   std::uint32_t gathered = 0;  // version of the shard that flat has, or had when it was freed
   comm::WorkPtr gathering;     // in flight, or null
@@ -44,8 +45,9 @@ struct FsdpUnit {
   // The place of parameter p in a tensor like flat.
   [[nodiscard]] Tensor view_in(const Tensor& all, std::size_t p) const;
 
-  // Replaces the parameters' memory by that of a new flat tensor, copies the shard, and frees flat.
-  void shard_over(const comm::ProcessGroup& group);
+  // Copies the f32 parameters into a flat tensor, keeps the shard, and frees the rest. If `dtype` is
+  // not f32, replaces the parameters by new leaves of this dtype.
+  void shard_over(const comm::ProcessGroup& group, DType dtype);
 
   // Collective, unless the parameters have memory. With `overlap`, start_...() returns before the
   // collective has ended, and the next function waits for it; the collectives are the same.
