@@ -455,7 +455,7 @@ TEST_CASE("mixed precision: f32 shards, 16-bit units, and the same bits on 1 and
           train(
               [&](const Tensor& x) {
                 const Autocast autocast(dtype);
-                return fsdp.forward(x);
+                return to(fsdp.forward(x), DType::f32);
               },
               *optimizer, /*rank=*/0, {.to = 4}, [](double) {});
           return State{copy_of(fsdp.state_dict()), copy_of(fsdp.state_dict(*optimizer))};
