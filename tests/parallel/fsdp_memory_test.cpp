@@ -1,6 +1,6 @@
 // Measures the memory of FSDP in processes, one per rank, with the allocator's own counter.
 #include <algorithm>
-#include <cstring>
+#include <cstdio>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>

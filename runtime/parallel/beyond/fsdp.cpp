@@ -128,29 +128,29 @@ Tensor FullyShardedDataParallel::run(FsdpUnit& unit, const Tensor& x) {
   const bool root = unit.index == 0, recorded = grad_enabled();
   require(whole_ == 0 || !recorded, "forward() inside whole() must be under NoGradGuard");
   if (whole_ > 0) return unit.module->forward(x);
-  if (phase_ == Phase::backward && !root) {  // activation checkpointing runs the unit again
+  if (phase_ == FsdpPhase::backward && !root) {  // activation checkpointing runs the unit again
     gather(unit, 0);
     return unit.module->forward(x);
   }
   if (!root) {
-    require(!recorded || phase_ == Phase::forward,
+    require(!recorded || phase_ == FsdpPhase::forward,
             "a unit of FullyShardedDataParallel was called outside of its forward(): call it from "
             "there, or under NoGradGuard");
     return run_gathered(unit, x);
   }
-  if (phase_ == Phase::backward)
+  if (phase_ == FsdpPhase::backward)
     throw Error(
         "the last backward() through FullyShardedDataParallel did not end: after an error "
         "in backward(), construct it again");
-  require(!recorded || phase_ == Phase::idle,
+  require(!recorded || phase_ == FsdpPhase::idle,
           "FullyShardedDataParallel: forward() called again before the backward() of the last "
           "one: let them alternate, or evaluate under NoGradGuard");
-  const Phase before = std::exchange(phase_, Phase::forward);
+  const FsdpPhase before = std::exchange(phase_, FsdpPhase::forward);
   try {
     Tensor y = run_gathered(unit, x);
     for (const auto& each : units_)
       if (!each->stays) each->free();  // a prefetched unit was not used
-    phase_ = recorded ? Phase::armed : before;
+    phase_ = recorded ? FsdpPhase::armed : before;
     return y;
   } catch (...) {
     for (const auto& each : units_) each->abandon();
@@ -160,7 +160,7 @@ Tensor FullyShardedDataParallel::run(FsdpUnit& unit, const Tensor& x) {
 }
 
 Tensor FullyShardedDataParallel::run_gathered(FsdpUnit& unit, const Tensor& x) {
-  gather(unit, phase_ == Phase::forward ? unit.index + 1 : 0);
+  gather(unit, phase_ == FsdpPhase::forward ? unit.index + 1 : 0);
   Tensor y = unit.module->forward(x);
   const bool recorded = grad_enabled();
   if (recorded && !options_.reshard_after_forward) unit.stays = true;
@@ -176,11 +176,11 @@ Tensor FullyShardedDataParallel::run_gathered(FsdpUnit& unit, const Tensor& x) {
 // ---- backward ----
 
 void FullyShardedDataParallel::before_backward(FsdpUnit& unit) {
-  require(phase_ == Phase::armed || phase_ == Phase::backward,
+  require(phase_ == FsdpPhase::armed || phase_ == FsdpPhase::backward,
           "backward() through FullyShardedDataParallel without a forward(): call forward() before "
           "each backward(), once");
-  if (phase_ == Phase::armed) {
-    phase_ = Phase::backward;
+  if (phase_ == FsdpPhase::armed) {
+    phase_ = FsdpPhase::backward;
     queue_backward_callback([this] { finish_backward(); });
   }
   const int last = static_cast<int>(units_.size()) - 1;
@@ -213,7 +213,7 @@ void FullyShardedDataParallel::finish_backward() {
     if ((*unit)->backward.waiting > 0) reduce(**unit);  // some parameters have no gradient
   collect();
   for (const auto& unit : units_) unit->free();  // that backward has not reached
-  phase_ = Phase::idle;
+  phase_ = FsdpPhase::idle;
 }
 
 double FullyShardedDataParallel::clip_grad_norm(double max_norm) {

@@ -127,7 +127,7 @@ class FullyShardedDataParallel {
   [[nodiscard]] comm::ProcessGroup& group() const { return *group_; }
 
  private:
-  enum class Phase : std::uint8_t { idle, forward, armed, backward };
+  enum class FsdpPhase : std::uint8_t { idle, forward, armed, backward };
 
   Tensor run(FsdpUnit& unit, const Tensor& x);
   Tensor run_gathered(FsdpUnit& unit, const Tensor& x);
@@ -147,7 +147,7 @@ class FullyShardedDataParallel {
   FsdpOptions options_;
   bool overlap_ = false;
   std::vector<std::unique_ptr<FsdpUnit>> units_;  // the root's first
-  Phase phase_ = Phase::idle;
+  FsdpPhase phase_ = FsdpPhase::idle;
   FsdpUnit* reducing_ = nullptr;  // whose reduce-scatter is in flight
   int whole_ = 0;                 // nested scopes
 };

@@ -95,12 +95,12 @@ StateDict FullyShardedDataParallel::state_dict(const Optimizer& optimizer) const
 }
 
 void FullyShardedDataParallel::load_state_dict(Optimizer& optimizer, const StateDict& state) const {
-  struct Place {
+  struct ParameterPlace {
     const FsdpUnit* unit;
     std::size_t u, p;  // the unit's number, and the parameter's in the unit
   };
   const std::vector<FsdpUnit*> units = sharded_units();
-  std::map<std::size_t, Place> places;  // by number in the module
+  std::map<std::size_t, ParameterPlace> places;  // by number in the module
   for (std::size_t u = 0; u < units.size(); ++u)
     for (std::size_t p = 0; p < units[u]->numbers.size(); ++p)
       places[units[u]->numbers[p]] = {units[u], u, p};
