@@ -105,15 +105,15 @@ void ZeroRedundancyOptimizer::take(std::size_t bucket, const BucketLayout& layou
 
 // The hook that replaces the bucket's all-reduce. The bucket is unchanged except for its tail.
 Future ZeroRedundancyOptimizer::scatter(const GradBucket& bucket) const {
+  using sharded::buffer_of;
   const Bucket& mine = buckets_[at(bucket.index)];
   const std::int64_t even = mine.part * group_.size();
   std::vector<comm::WorkPtr> works;
   if (mine.part > 0)
-    works.push_back(group_.reduce_scatter_async(sharded::buffer_of(bucket.buffer.slice(0, 0, even)),
-                                                sharded::buffer_of(mine.mine),
-                                                comm::ReduceOp::avg));
+    works.push_back(group_.reduce_scatter_async(buffer_of(bucket.buffer.slice(0, 0, even)),
+                                                buffer_of(mine.mine), comm::ReduceOp::avg));
   if (even < mine.count) {
-    const comm::Buffer tail = sharded::buffer_of(bucket.buffer.slice(0, even, mine.count));
+    const comm::Buffer tail = buffer_of(bucket.buffer.slice(0, even, mine.count));
     works.push_back(group_.all_reduce_async(tail, tail, comm::ReduceOp::avg));
   }
   return Future([works = std::move(works), buffer = bucket.buffer] {
