@@ -1,4 +1,7 @@
 // Every wrong use of FSDP is one line that names the remedy, on every rank.
+#include <algorithm>
+
+#include "runtime/autograd/engine.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/parallel/beyond/fsdp.hpp"
 #include "tests/parallel/ranks.hpp"

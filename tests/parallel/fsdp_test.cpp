@@ -437,7 +437,7 @@ TEST_CASE("GradScaler skips a step of all ranks if one rank's shard is infinite"
   }
 }
 
-TEST_CASE("mixed precision: f32 shards, 16-bit units, and the same bits on 1 and 2 ranks",
+TEST_CASE("mixed precision: f32 shards, 16-bit units, and in bf16 the same bits on 1 and 2 ranks",
           "[fsdp]") {
   for (const DType dtype : {DType::bf16, DType::f16})
     for (const bool reshard : {true, false}) {
@@ -462,7 +462,11 @@ TEST_CASE("mixed precision: f32 shards, 16-bit units, and the same bits on 1 and
         });
       };
       const State alone = body(1)[0], f32 = ddp(1, momentum, {.to = 4})[0];
-      for (const State& got : body(2)) check_same(got, alone);
+      for (const State& got : body(2)) {
+        if (dtype == DType::bf16) check_same(got, alone);
+        // Halves of subnormal f16 gradients are rounded.
+        CHECK(largest_difference(got.model, alone.model) < 1e-4);
+      }
       for (const auto& [name, t] : alone.model) CHECK(t.dtype() == DType::f32);
       const double difference = largest_difference(alone.model, f32.model);
       CHECK(difference > 0);
