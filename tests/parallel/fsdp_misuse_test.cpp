@@ -78,6 +78,11 @@ TEST_CASE("FSDP refuses units that do not partition the module", "[fsdp]") {
              }),
              ContainsSubstring("parameter '0.weight' is frozen; unfreeze it"));
   CHECK_THAT(refused([](Model& model, const Group& group) {
+               if (group->rank() == 1) model.parameters()[0].requires_grad_(false);
+               FullyShardedDataParallel(model, model.units(), group);
+             }),
+             ContainsSubstring("parameter '0.weight' is frozen; unfreeze it on rank 1"));
+  CHECK_THAT(refused([](Model& model, const Group& group) {
                const FullyShardedDataParallel first(model, model.units(), group);
                FullyShardedDataParallel(model, model.units(), group);
              }),

@@ -21,7 +21,7 @@ FullyShardedDataParallel::FullyShardedDataParallel(Module& module,
       overlap_(overlaps(options.overlap, *group_)) {
   const NamedTensors named = module.named_parameters();
   std::vector<std::size_t> unit_of(named.size(), 0);
-  std::string fault;  // thrown after the ranks have compared their models
+  std::string fault;  // thrown when the ranks have compared theirs
   const auto note = [&](const std::string& what) {
     if (fault.empty()) fault = "FullyShardedDataParallel: " + what;
   };
@@ -78,8 +78,9 @@ FullyShardedDataParallel::FullyShardedDataParallel(Module& module,
                               options.reshard_after_forward, name_of(options.dtype)));
   if (!is_floating(options.dtype) || options.dtype == DType::f64)
     note(fmt::format("dtype {}; choose f32, bf16 or f16", name_of(options.dtype)));
-  verify_same_model(*group_, lines);
   if (named.empty()) note("the module has no parameters");
+  if (!fault.empty()) lines.push_back(fault);  // one rank's fault stops all ranks
+  verify_same_model(*group_, lines);
   require(fault.empty(), fault);
   broadcast_coalesced(*group_, state, 0);
   std::vector<Tensor> parameters(named.size());  // of options.dtype
