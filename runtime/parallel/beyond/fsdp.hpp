@@ -12,14 +12,14 @@
 //
 // p bytes of f32 parameters, of which the largest unit has u and the root unit r; AdamW; W ranks:
 //
-//                              a rank keeps   and in a step <=    and sends in a step
-//   DDP                        4 p            -                   2 p (W - 1) / W
-//   ZeRO-2, see FsdpOptions    4 p / W        p + r + 2 u         2 p (W - 1) / W
-//   ZeRO-3                     4 p / W        2 r + 4 u           3 p (W - 1) / W
+//                              a rank keeps   in a step, at most   a rank sends in a step
+//   DDP                        4 p            + 0                  2 p (W - 1) / W
+//   ZeRO-2, see FsdpOptions    4 p / W        + p + r + 2 u        2 p (W - 1) / W
+//   ZeRO-3                     4 p / W        + 2 r + 4 u          3 p (W - 1) / W
 //
-// During a step two units have parameters, because the next unit's arrive while one computes, and
-// two have gradients, because one's are reduced while the next one's are computed. The root unit
-// has the parameters that are in no other unit, and its gradients exist during all of backward.
+// In a step, two units have parameters: one computes while the next is being gathered. Two units
+// have gradients: one computes them while the previous one's are being reduced. The root unit has
+// the parameters that are in no other unit; it has its gradients during all of backward.
 //
 // The parameters of a unit are views of one flat tensor. To free them, FSDP releases the memory of
 // the flat tensor's storage but keeps the storage object (Storage::release). All views survive,
