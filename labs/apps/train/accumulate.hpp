@@ -93,7 +93,7 @@ void accumulate_gradients(TrainingRun& run, LossExchange& losses, Parallel& ddp,
                           GradScaler& scaler, const TrainOptions& options, Device device,
                           const LossOf& loss_of) {
   const std::int64_t group = batches.next_group(options.accumulate);
-  const bool plain = options.ddp == "plain";
+  [[maybe_unused]] const bool plain = options.ddp == "plain";
   StepLoss sum;
   bool exchanging = false;
   const auto micro_step = [&](bool last) {

@@ -357,8 +357,11 @@ int train_gpt_sharded(GptOptions& o) {
       corpus.unit, steps, run.folder()));
 
   // Ranks may have different numbers of held-out batches, so each has all parameters meanwhile.
+  // The last evaluation is followed by checks of the whole model.
+  std::optional<FullyShardedDataParallel::Whole> at_end;
   run.evaluate_with([&] {
     const auto whole = fsdp.whole();
+    if (run.step() == steps) at_end.emplace(fsdp);
     const Autocast autocast = autocast_of(common);  // the parameters have its dtype
     return evaluate(*group, *model, *corpus.held_out, evaluation_of(o));
   });
@@ -382,7 +385,6 @@ int train_gpt_sharded(GptOptions& o) {
   train(run, optimizer, scaler, schedule_of(o, steps), mean_gradients,
         [&] { fsdp.clip_grad_norm(o.clip); });
 
-  const auto whole = fsdp.whole();
   const double nats = run.evaluate().loss;
   Outcome outcome;
   outcome.headline = headline(nats, corpus);
