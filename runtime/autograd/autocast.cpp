@@ -98,6 +98,7 @@ void lower_all(const std::vector<Tensor>& parameters) {
   std::vector<Tensor> from, to;
   for (const Tensor& t : parameters) {
     if (!castable(t) || !is_parameter(t) || !t.device().is_cuda() || !t.is_contiguous()) continue;
+    if (t.storage()->is_released()) continue;  // a unit of FSDP, which will cast when it runs
     if (!from.empty() && t.device() != from[0].device()) continue;
     const auto found = kept.find(t.autograd_meta().get());
     if (found != kept.end() && fits(found->second, t)) continue;

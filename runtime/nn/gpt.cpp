@@ -175,7 +175,7 @@ std::vector<std::int64_t> generate(Module& model, std::vector<std::int64_t> prom
     const std::int64_t t = std::min(options.context, std::ssize(prompt));
     const Tensor tokens = Tensor::empty({1, t}, {DType::i64});
     std::copy(prompt.end() - t, prompt.end(), tokens.data<std::int64_t>());
-    const Tensor logits = model(tokens.to(device)).select(1, t - 1);
+    const Tensor logits = model(tokens.to(device)).select(1, t - 1).to(DType::f32);
     prompt.push_back(
         sample_token(logits.to_vector<float>(), options.temperature, options.top_k, g));
   }

@@ -75,7 +75,7 @@ Tensor Flatten::forward(const Tensor& x) {
 
 Tensor Sequential::forward(const Tensor& x) {
   Tensor y = x;
-  for (const auto& module : modules_) y = module->forward(y);
+  for (const auto& module : modules_) y = (*module)(y);
   return y;
 }
 

@@ -97,6 +97,11 @@ StateDict Module::state_dict() const {
 }
 
 void Module::load_state_dict(const StateDict& state) {
+  require_fits(state);
+  for (const auto& [name, tensor] : state_dict()) tensor.copy_(state.at(name));
+}
+
+void Module::require_fits(const StateDict& state) const {
   const StateDict mine = state_dict();
   constexpr int kNamed = 3;  // faults named in the message; a wrong model has hundreds
   int found = 0;
@@ -116,7 +121,6 @@ void Module::load_state_dict(const StateDict& state) {
     if (mine.count(name) == 0) fault("'" + name + "' is unknown to the model");
   if (found > kNamed) faults += "; and " + std::to_string(found - kNamed) + " more";
   require(found == 0, "state does not fit the model: " + faults);
-  for (const auto& [name, tensor] : mine) tensor.copy_(state.at(name));
 }
 
 void Module::to(Device device) {

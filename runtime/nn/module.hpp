@@ -35,7 +35,10 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   virtual Tensor forward(const Tensor& x) = 0;
-  Tensor operator()(const Tensor& x) { return forward(x); }
+  Tensor operator()(const Tensor& x) { return wrapper_ ? wrapper_(x) : forward(x); }
+  // Makes operator() call `wrapper` instead of forward(), e.g. to prepare the parameters and then
+  // call forward(). An empty wrapper restores operator().
+  void wrap_calls(std::function<Tensor(const Tensor& x)> wrapper) { wrapper_ = std::move(wrapper); }
 
   // In tree order. A tensor shared by several modules appears once, under its first name.
   [[nodiscard]] NamedTensors named_parameters() const;
@@ -48,6 +51,7 @@ class Module {
   // Copies the values into the module. If entries are missing, unknown or misshapen, throws a
   // UsageError that names the first three, and changes nothing.
   void load_state_dict(const StateDict& state);
+  void require_fits(const StateDict& state) const;  // only checks
 
   // Moves parameters, buffers and gradients in place: existing handles and optimizers stay valid.
   // An optimizer's state does not move, so move the model first, or load the state again.
@@ -93,6 +97,7 @@ class Module {
 
   std::vector<Slot> slots_;
   std::vector<std::pair<std::string, Module*>> children_;
+  std::function<Tensor(const Tensor&)> wrapper_;
   bool training_ = true;
 };
 

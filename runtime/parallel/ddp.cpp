@@ -35,12 +35,6 @@ bool has_core_to_spare(const comm::ProcessGroup& group) {
   return static_cast<long>(group.ranks_on_machine()) * kernels::threads() < cores;
 }
 
-// A group on a GPU needs no core, because its streams run concurrently with backward.
-bool overlaps(Overlap choice, const comm::ProcessGroup& group) {
-  return choice == Overlap::on || choice == Overlap::alternate ||
-         (choice == Overlap::automatic && (group.device().is_cuda() || has_core_to_spare(group)));
-}
-
 void require_once(const char* what, const NamedTensors& tensors) {
   for (auto later = tensors.begin(); later != tensors.end(); ++later)
     for (auto first = tensors.begin(); first != later; ++first)
@@ -69,6 +63,12 @@ Overlap parse_overlap(std::string_view name) {
   if (name == "off") return Overlap::off;
   if (name == "alternate") return Overlap::alternate;
   throw UsageError(fmt::format("overlap '{}' is unknown; choose auto, on, off or alternate", name));
+}
+
+// A group on a GPU needs no core, because its streams run concurrently with backward.
+bool overlaps(Overlap choice, const comm::ProcessGroup& group) {
+  return choice == Overlap::on || choice == Overlap::alternate ||
+         (choice == Overlap::automatic && (group.device().is_cuda() || has_core_to_spare(group)));
 }
 
 DistributedDataParallel::DistributedDataParallel(Module& module,

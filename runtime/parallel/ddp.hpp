@@ -50,6 +50,8 @@ namespace ringsmith {
 enum class Overlap : std::uint8_t { automatic, on, off, alternate };
 // Parses "auto", "on", "off" or "alternate"; throws UsageError for other names.
 Overlap parse_overlap(std::string_view name);
+// True if communication is to overlap with computation in a group of this kind.
+bool overlaps(Overlap choice, const comm::ProcessGroup& group);
 
 struct DdpOptions {
   double bucket_cap_mb = kBucketMb;         // MiB of gradients at which a bucket is closed

@@ -18,15 +18,26 @@ Storage::Storage(std::byte* data, Bytes size, bool owned, std::shared_ptr<void> 
                  Device device)
     : data_(data), size_(size), owned_(owned), keeper_(std::move(keeper)), device_(device) {}
 
+namespace {
+
+std::byte* allocate_block(Bytes size, Device device) {
+  return device.is_cpu() ? host_allocator::allocate(size)
+                         : device_allocator::allocate(device, size);
+}
+
+void free_block(std::byte* data, Bytes size, Device device) {
+  device.is_cpu() ? host_allocator::free(data, size) : device_allocator::free(device, data);
+}
+
+}  // namespace
+
 Storage::~Storage() {
-  if (!owned_) return;
-  device_.is_cpu() ? host_allocator::free(data_, size_) : device_allocator::free(device_, data_);
+  if (owned_ && released_ == nullptr) free_block(data_, size_, device_);
 }
 
 std::shared_ptr<Storage> Storage::allocate(Bytes size, Device device) {
-  std::byte* data =
-      device.is_cpu() ? host_allocator::allocate(size) : device_allocator::allocate(device, size);
-  return std::shared_ptr<Storage>(new Storage(data, size, true, nullptr, device));
+  return std::shared_ptr<Storage>(
+      new Storage(allocate_block(size, device), size, true, nullptr, device));
 }
 
 std::shared_ptr<Storage> Storage::adopt(std::byte* data, Bytes size, std::shared_ptr<void> keeper,
@@ -34,8 +45,24 @@ std::shared_ptr<Storage> Storage::adopt(std::byte* data, Bytes size, std::shared
   return std::shared_ptr<Storage>(new Storage(data, size, false, std::move(keeper), device));
 }
 
+void Storage::release(const char* why) {
+  require(owned_, "Storage::release: adopted memory belongs to its owner");
+  if (std::exchange(released_, why) == nullptr) free_block(data_, size_, device_);
+}
+
+void Storage::restore() {
+  if (released_ == nullptr) return;
+  data_ = allocate_block(size_, device_);
+  released_ = nullptr;
+}
+
+void Storage::refuse() const {
+  throw UsageError(std::string("the tensor's memory is released: ") + released_);
+}
+
 void Storage::record_stream(const Stream& stream) const {
-  if (owned_ && device_.is_cuda()) device_allocator::record_use(device_, data_, stream);
+  if (owned_ && released_ == nullptr && device_.is_cuda())
+    device_allocator::record_use(device_, data_, stream);
 }
 
 }  // namespace ringsmith

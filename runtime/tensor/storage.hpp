@@ -30,13 +30,23 @@ class Storage {
   Storage& operator=(const Storage&) = delete;
   ~Storage();
 
-  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::byte* data() const {
+    if (released_ != nullptr) refuse();
+    return data_;
+  }
   [[nodiscard]] Bytes size() const { return size_; }
   [[nodiscard]] Device device() const { return device_; }
   // See Tensor::record_stream. A no-op for host memory and adopted memory.
   void record_stream(const Stream& stream) const;
   // False for adopted memory, which may have other users.
   [[nodiscard]] bool is_owned() const { return owned_; }
+
+  // Returns the block to its allocator. All views keep their shapes and are valid again after
+  // restore(), which allocates an uninitialised block; until then, data() throws a UsageError that
+  // ends with `why`, a literal. Owned memory only. Both are no-ops if there is nothing to do.
+  void release(const char* why);
+  void restore();
+  [[nodiscard]] bool is_released() const { return released_ != nullptr; }
 
   // Number of in-place writes through all views of the storage (Tensor::version).
   [[nodiscard]] std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
@@ -49,13 +59,15 @@ class Storage {
 
  private:
   Storage(std::byte* data, Bytes size, bool owned, std::shared_ptr<void> keeper, Device device);
+  [[noreturn]] void refuse() const;
   std::byte* data_;
   Bytes size_;
   bool owned_;  // true: the block is returned to its allocator
   std::shared_ptr<void> keeper_;
   Device device_;
   std::atomic<std::uint32_t> version_{0};
-  std::int64_t part_ = -1;  // -1: nothing is known
+  std::int64_t part_ = -1;          // -1: nothing is known
+  const char* released_ = nullptr;  // why there is no block
 };
 
 // The caching host allocator keeps tensors' memory instead of returning it to the system.

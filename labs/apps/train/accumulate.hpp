@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstring>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/node.hpp"
 #include "runtime/device/transfer.hpp"
+#include "runtime/parallel/beyond/fsdp.hpp"
 #include "runtime/parallel/ddp.hpp"
 #include "runtime/parallel/plain_ddp.hpp"
 
@@ -38,9 +40,16 @@ void for_each_micro_step(DistributedDataParallel& ddp, std::int64_t group,
   micro_step(true);
 }
 
+// With FSDP each backward reduces: there is no place for gradients that stay local.
+template <class MicroStep>
+void for_each_micro_step(FullyShardedDataParallel& /*fsdp*/, std::int64_t group,
+                         const MicroStep& micro_step) {
+  for (std::int64_t k = 1; k <= group; ++k) micro_step(k == group);
+}
+
 // Returns one batch's share of the loss of a step of `group` batches. Forward runs under --amp.
-template <class LossOf>
-Tensor micro_loss(DistributedDataParallel& ddp, const Batch& batch, std::int64_t group,
+template <class Parallel, class LossOf>
+Tensor micro_loss(Parallel& ddp, const Batch& batch, std::int64_t group,
                   const TrainOptions& options, const LossOf& loss_of) {
   const Autocast autocast = autocast_of(options);
   const Tensor loss = loss_of(ddp.forward(batch.inputs), batch.targets);
@@ -79,12 +88,12 @@ class StepLoss {
 // --accumulate batches. loss_of(outputs, targets) is a mean over the batch. Starts the exchange of
 // the ranks' losses when this rank's loss is known; on the CPU, the exchange overlaps with the last
 // backward. The caller finishes the exchange.
-template <class LossOf>
-void accumulate_gradients(TrainingRun& run, LossExchange& losses, DistributedDataParallel& ddp,
-                          Batches& batches, GradScaler& scaler, const TrainOptions& options,
-                          Device device, const LossOf& loss_of) {
+template <class Parallel, class LossOf>
+void accumulate_gradients(TrainingRun& run, LossExchange& losses, Parallel& ddp, Batches& batches,
+                          GradScaler& scaler, const TrainOptions& options, Device device,
+                          const LossOf& loss_of) {
   const std::int64_t group = batches.next_group(options.accumulate);
-  const bool plain = options.ddp == "plain";
+  [[maybe_unused]] const bool plain = options.ddp == "plain";
   StepLoss sum;
   bool exchanging = false;
   const auto micro_step = [&](bool last) {
@@ -96,12 +105,17 @@ void accumulate_gradients(TrainingRun& run, LossExchange& losses, DistributedDat
     exchanging = last && sum.is_known();
     if (exchanging) losses.begin(sum.value(), run.wish());
     scaler.scale(loss).backward();
-    if (plain && last) average_gradients(ddp.group(), ddp.reducer().parameters());
+    if constexpr (std::is_same_v<Parallel, DistributedDataParallel>)
+      if (plain && last) average_gradients(ddp.group(), ddp.reducer().parameters());
     run.backward_done();
   };
-  if (plain) {
-    const auto local = ddp.no_sync();
-    for_each_micro_step(ddp, group, micro_step);
+  if constexpr (std::is_same_v<Parallel, DistributedDataParallel>) {
+    if (plain) {
+      const auto local = ddp.no_sync();
+      for_each_micro_step(ddp, group, micro_step);
+    } else {
+      for_each_micro_step(ddp, group, micro_step);
+    }
   } else {
     for_each_micro_step(ddp, group, micro_step);
   }

@@ -48,7 +48,7 @@ Evaluation evaluate(comm::ProcessGroup& group, Module& model, const Dataset& hel
   const auto add = [&] {
     if (indices.empty()) return;
     const Batch batch = held_out.get(indices).to(device);
-    mine.add(model.forward(batch.inputs), batch.targets);
+    mine.add(model(batch.inputs), batch.targets);
     mine.samples += static_cast<double>(indices.size());
     indices.clear();
   };

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
 #include <fmt/format.h>
 #include <numeric>
 #include <span>
 #include <utility>
 
-#include "kernels/optim.hpp"
+#include "runtime/parallel/beyond/sharded_state.hpp"
 #include "runtime/parallel/bucket.hpp"
-#include "runtime/tensor/raw.hpp"
 
 namespace ringsmith {
 
@@ -19,8 +16,6 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 std::int64_t elements(Elements n) { return static_cast<std::int64_t>(n.value); }
-
-comm::Buffer buffer_of(const Tensor& t) { return {data_of(t), Elements(at(t.numel())), t.dtype()}; }
 
 Tensor allocate(comm::ProcessGroup& group, Device device, std::int64_t count, DType dtype) {
   const auto memory = group.allocate_on(device, bytes_of(Elements(at(count)), size_of(dtype)));
@@ -38,24 +33,6 @@ void for_each_cut(const BucketLayout& layout, std::int64_t from, std::int64_t to
     if (low < high) f(at(slot.parameter), low - begin, high - begin, low - from);
   }
 }
-
-constexpr const char* kParams = "param_groups.0.params";
-
-std::string entry_of(std::size_t parameter, const std::string& name) {
-  return fmt::format("state.{}.{}", parameter, name);
-}
-// Parses a key: "state.12.exp_avg" -> 12, "exp_avg".
-std::pair<std::size_t, std::string> parse_entry(const std::string& key) {
-  constexpr std::string_view kState = "state.";
-  std::size_t number = 0;
-  const char* const end = key.data() + key.size();
-  const auto [stop, error] = std::from_chars(key.data() + kState.size(), end, number);
-  if (error != std::errc() || stop == end || *stop != '.')
-    throw UsageError("optimizer state does not fit: '" + key + "' is not an entry of a parameter");
-  return {number, std::string(stop + 1, end)};
-}
-
-bool is_state(const std::string& key) { return key.rfind("state.", 0) == 0; }
 
 }  // namespace
 
@@ -128,6 +105,7 @@ void ZeroRedundancyOptimizer::take(std::size_t bucket, const BucketLayout& layou
 
 // The hook that replaces the bucket's all-reduce. The bucket is unchanged except for its tail.
 Future ZeroRedundancyOptimizer::scatter(const GradBucket& bucket) const {
+  using sharded::buffer_of;
   const Bucket& mine = buckets_[at(bucket.index)];
   const std::int64_t even = mine.part * group_.size();
   std::vector<comm::WorkPtr> works;
@@ -187,9 +165,10 @@ void ZeroRedundancyOptimizer::gather(const Tensor& all) const {
     if (bucket.part == 0) continue;
     const std::int64_t mine = bucket.start + group_.rank() * bucket.part;
     bucket.mine.copy_(all.slice(0, mine, mine + bucket.part));
-    works.push_back(group_.all_gather_async(
-        buffer_of(bucket.mine),
-        buffer_of(all.slice(0, bucket.start, bucket.start + bucket.part * group_.size()))));
+    works.push_back(
+        group_.all_gather_async(sharded::buffer_of(bucket.mine),
+                                sharded::buffer_of(all.slice(
+                                    0, bucket.start, bucket.start + bucket.part * group_.size()))));
   }
   for (const comm::WorkPtr& work : works) work->wait();
 }
@@ -197,26 +176,12 @@ void ZeroRedundancyOptimizer::gather(const Tensor& all) const {
 double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
   if (gradients_ == ZeroGradients::all_reduced)
     return clip_grad_norm_(params(), max_norm).item<float>();
-  require(max_norm >= 0,
-          fmt::format("clip_grad_norm: max_norm must be 0 or more, got {}", max_norm));
-  double squares = 0;
-  for (const ParameterShard& piece : pieces_) {
-    const Tensor grad = gradient_of(piece);
-    if (!grad.defined() || (piece.at < 0 && group_.rank() != 0)) continue;  // the tail counts once
-    const Tensor sum = Tensor::empty({1}, {DType::f64, grad.device()});
-    raw::visit_arithmetic(grad.dtype(), "clip_grad_norm", [&]<class T>(TypeTag<T>) {
-      kernels::sum_of_squares(grad.device(), grad.kernel_span<T>(), sum.kernel_span<double>());
-    });
-    squares += sum.item<double>();
-  }
-  std::vector<double> all{squares};
-  group_.all_reduce(std::span<double>(all));
-  const double norm = std::sqrt(all[0]);
-  const double factor = max_norm / (norm + 1e-6);  // as in clip_grad_norm_: NaN is kept
+  std::vector<Tensor> counted;
   for (const ParameterShard& piece : pieces_)
-    if (const Tensor grad = gradient_of(piece); grad.defined())
-      raw::scalar_into(raw::Scalar::mul, grad, factor > 1 ? 1 : factor, "clip_grad_norm");
-  return norm;
+    if (const Tensor grad = gradient_of(piece);
+        grad.defined() && (piece.at >= 0 || group_.rank() == 0))  // a tail counts once
+      counted.push_back(grad);
+  return sharded::clip_norm(group_, counted, gradients(), max_norm);
 }
 
 // ---- state ----
@@ -224,7 +189,7 @@ double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
 Bytes ZeroRedundancyOptimizer::state_bytes() const {
   Bytes out;
   for (const auto& [key, tensor] : inner_->state_dict())
-    if (is_state(key)) out += size_in_bytes(tensor);
+    if (sharded::is_state(key)) out += size_in_bytes(tensor);
   return out;
 }
 
@@ -233,7 +198,7 @@ StateDict ZeroRedundancyOptimizer::state_dict() const {
   const StateDict mine = inner_->state_dict();
   const std::vector<std::string>& names = inner_->state_names();
   const auto of_piece = [&](std::size_t i, const std::string& name) -> const Tensor* {
-    const auto found = mine.find(entry_of(i, name));
+    const auto found = mine.find(sharded::entry_of(i, name));
     return found == mine.end() ? nullptr : &found->second;
   };
   // For each parameter: the number of its updates, then one flag per state tensor, set if any rank
@@ -250,8 +215,8 @@ StateDict ZeroRedundancyOptimizer::state_dict() const {
 
   StateDict out;
   for (const auto& [key, value] : mine)
-    if (!is_state(key)) out[key] = value;
-  out[kParams] = arange(std::ssize(params()));
+    if (!sharded::is_state(key)) out[key] = value;
+  out[sharded::kParams] = arange(std::ssize(params()));
   const Tensor all = empty_like(memory_);
   for (std::size_t n = 0; n < names.size(); ++n) {
     all.zero_();
@@ -266,23 +231,20 @@ StateDict ZeroRedundancyOptimizer::state_dict() const {
         const std::size_t p = at(slot.parameter);
         if (known[p * width + 1 + n] == 0) continue;
         const std::int64_t begin = buckets_[b].start + elements(slot.offset);
-        out[entry_of(p, names[n])] =
+        out[sharded::entry_of(p, names[n])] =
             all.slice(0, begin, begin + elements(slot.count)).view(params()[p].sizes()).clone();
       }
   }
   for (std::size_t p = 0; p < params().size(); ++p)
     if (const std::int64_t steps = known[p * width]; steps > 0)
-      out[entry_of(p, "step")] = from_vector<std::int64_t>({steps}, {});
+      out[sharded::entry_of(p, "step")] = from_vector<std::int64_t>({steps}, {});
   return out;
 }
 
 void ZeroRedundancyOptimizer::load_state_dict(const StateDict& state) {
-  const auto fail = [](const std::string& what) {
-    throw UsageError("optimizer state does not fit: " + what +
-                     "; load the state of an optimizer of the same kind and model");
-  };
-  const auto numbers = state.find(kParams);
-  if (numbers == state.end()) fail(fmt::format("'{}' is missing", kParams));
+  const auto fail = sharded::refuse_state;
+  const auto numbers = state.find(sharded::kParams);
+  if (numbers == state.end()) fail(fmt::format("'{}' is missing", sharded::kParams));
   if (numbers->second.numel() != std::ssize(params()))
     fail(fmt::format("it has {} parameters, this optimizer has {}", numbers->second.numel(),
                      params().size()));
@@ -291,11 +253,11 @@ void ZeroRedundancyOptimizer::load_state_dict(const StateDict& state) {
   std::vector<std::vector<std::size_t>> pieces_of(params().size());
   for (std::size_t i = 0; i < pieces_.size(); ++i) pieces_of[pieces_[i].parameter].push_back(i);
   for (const auto& [key, value] : state) {
-    if (!is_state(key)) {
+    if (!sharded::is_state(key)) {
       mine[key] = value;
       continue;
     }
-    const auto [p, name] = parse_entry(key);
+    const auto [p, name] = sharded::parse_entry(key);
     if (p >= params().size()) fail("'" + key + "' belongs to no parameter");
     const bool whole = name != "step";
     const std::vector<std::string>& names = inner_->state_names();
@@ -305,10 +267,10 @@ void ZeroRedundancyOptimizer::load_state_dict(const StateDict& state) {
       fail(fmt::format("'{}' is {}, its parameter is {}", key, to_string(value.sizes()),
                        to_string(params()[p].sizes())));
     for (const std::size_t i : pieces_of[p])
-      mine[entry_of(i, name)] =
+      mine[sharded::entry_of(i, name)] =
           whole ? value.contiguous().view({-1}).slice(0, pieces_[i].from, pieces_[i].to) : value;
   }
-  mine[kParams] = arange(std::ssize(pieces_));
+  mine[sharded::kParams] = arange(std::ssize(pieces_));
   inner_->load_state_dict(mine);
   Optimizer::set_lr(inner_->lr());
 }
