@@ -107,7 +107,7 @@ class Unit {
 #ifdef SOLUTION
     if (waiting_) group_->wait(ticket_);
     waiting_ = false;
-    whole_ = {};
+    whole_ = std::vector<float>();  // {} would keep the memory
 #else
     kit::todo("task 3, release");
 #endif
@@ -138,12 +138,14 @@ class Unit {
 #ifdef SOLUTION
     if (shard_.padded != 0) {
       for (float& g : gradient) g /= float(group_->world());
+      // Without reserve, resize doubles the capacity.
+      gradient.reserve(shard_.padded * std::size_t(group_->world()));
       gradient.resize(shard_.padded * std::size_t(group_->world()));
       std::vector<float> mine(shard_.padded);
       group_->reduce_scatter(number_, gradient, mine);
       for (std::size_t i = 0; i < mine.size(); ++i) gradient_[i] += mine[i];
     }
-    gradient = {};
+    gradient = std::vector<float>();
 #else
     (void)gradient;
     kit::todo("task 4, reduce");
@@ -267,7 +269,8 @@ class Sharded {
     WholeState state;
     for (std::size_t u = 0; u < units_.size(); ++u) {
       Unit& unit = units_[u];
-      for (const std::span<float> part : {unit.value(), unit.momentum()}) {
+      for (const bool momenta : {false, true}) {
+        const std::span<float> part = momenta ? unit.momentum() : unit.value();
         std::vector<float> all(part.size() * std::size_t(group_->world()));
         if (!all.empty()) group_->wait(group_->start_all_gather(int(u), part, all));
         if (group_->rank() != 0) continue;
@@ -277,8 +280,7 @@ class Sharded {
           tensors.emplace_back(from, from + std::ptrdiff_t(size));
           from += std::ptrdiff_t(size);
         }
-        (part.data() == unit.value().data() ? state.values : state.momenta)
-            .push_back(std::move(tensors));
+        (momenta ? state.momenta : state.values).push_back(std::move(tensors));
       }
     }
     return state;

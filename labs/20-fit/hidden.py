@@ -27,7 +27,7 @@ def units_everywhere(lab):
     for world in (*WORLDS, 6):
         for sizes in ([], [0], [1], [world - 1], [world], [world + 1], [2, 0, 3], [0, 2 * world + 1, 1]):
             count = sum(sizes)
-            script = "".join(rng.choice("sgplrv") for _ in range(12))
+            script = "".join(rng.choice(("s", "g", "p", "l", "r", "gv", "lv")) for _ in range(12))
             rows = [[[awkward(rng) for _ in range(count)] for _ in range(world)] for _ in range(script.count("r"))]
             public.check_unit(lab, world, sizes, [rng.uniform(-9, 9) for _ in range(count)], script, rows,
                               capacity=rng.choice((0, 1, 3)), jitter=1.0)
