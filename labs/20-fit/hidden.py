@@ -112,6 +112,7 @@ def refusals(lab):
                     [(r - 1, 3, v, m) for r, _, v, m in good], [(r, 2, v, m) for r, _, v, m in good],
                     [(r, 4 if r == 2 else 3, v, m) for r, _, v, m in good], longer, moved,
                     [(r, 3, v, m[:-1]) for r, _, v, m in good], [(r, 3, v, [*m, 0.0]) for r, _, v, m in good],
+                    [(r, 3, [*v, 1.0], m[:-1]) for r, _, v, m in good],
                     [*good[:2], (2, 3, good[2][2], [])], [(2 - r, 3, v, m) for r, _, v, m in good],
                     [(-2147483648, 3, *good[0][2:]), *good[1:]]):
             run.load(bad, good=False)

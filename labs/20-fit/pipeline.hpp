@@ -113,7 +113,7 @@ inline Tasks within(int stages, int micros, int stage, int most) {
 }
 
 // Task 16. Runs this rank's tasks: rank s is stage s of link.world(). The tasks may be those of any
-// schedule in which micro-batches are in order, and so are backwards.
+// schedule in which all stages have the same order of forwards, and the same order of backwards.
 //     model.forward(micro, in, out)    in: activations from the stage before (empty on stage 0);
 //                                      out: for the stage behind (empty on the last)
 //     model.backward(micro, in, out)   in: gradient from the stage behind (empty on the last);
