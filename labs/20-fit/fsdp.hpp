@@ -152,7 +152,7 @@ class Unit {
 #endif
   }
 
-  // Given the members below; add what you need. Each of the three has shard_of(...).padded elements.
+  // Given; add the members that you need. Each of the three has shard_of(...).padded elements.
   [[nodiscard]] std::span<float> value() { return value_; }
   [[nodiscard]] std::span<float> gradient() { return gradient_; }
   [[nodiscard]] std::span<float> momentum() { return momentum_; }

@@ -1,5 +1,5 @@
-// Unusual and correct: schedules that a small simulation finds, GPipe with backwards in reverse, and
-// a stage that exchanges only with the rank that it also sends to.
+// Unusual and correct: schedules that a small simulation finds, GPipe with backwards in reverse,
+// and a stage that exchanges only with the rank that it also sends to.
 #pragma once
 
 #include <algorithm>
