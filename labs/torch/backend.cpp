@@ -363,4 +363,16 @@ Backend::Pending Backend::barrier(const c10d::BarrierOptions&) {
   });
 }
 
+void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool /*wait_all_ranks*/) {
+  with_python_errors([&] {
+    StoreMeeting::Place place{"ringsmith/monitored-" + std::to_string(monitored_barriers_++),
+                              getRank(), getSize(), options.timeout, scope_};
+    if (options.timeout == c10d::kUnsetTimeout) place.timeout = options_.timeout;
+    place.purpose = "for monitored_barrier()";
+    StoreMeeting meeting(store_, std::move(place),
+                         [this](int peer) { return group_->loss_of(peer); });
+    (void)meeting.all_gather("");
+  });
+}
+
 }  // namespace ringsmith::pytorch
