@@ -8,6 +8,7 @@
 
 #include "labs/torch/checks.hpp"
 #include "labs/torch/errors.hpp"
+#include "runtime/comm/failure/rank_report.hpp"
 
 namespace ringsmith::pytorch {
 
@@ -368,7 +369,8 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool /*wait_
     StoreMeeting::Place place{"ringsmith/monitored-" + std::to_string(monitored_barriers_++),
                               getRank(), getSize(), options.timeout, scope_};
     if (options.timeout == c10d::kUnsetTimeout) place.timeout = options_.timeout;
-    place.purpose = "for monitored_barrier()";
+    const std::string line = comm::text_of(python_site());
+    place.purpose = "for monitored_barrier()" + (line.empty() ? "" : " at " + line);
     StoreMeeting meeting(store_, std::move(place),
                          [this](int peer) { return group_->loss_of(peer); });
     (void)meeting.all_gather("");
