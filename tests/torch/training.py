@@ -144,7 +144,7 @@ def rank_main(kinds):
     for kind in kinds:
         for way, (group, wrap) in ways.items():
             losses, digest = train(kind, group, wrap)
-            print("RESULT", json.dumps({"kind": kind, "way": way, "rank": rank, "losses": losses, "digest": digest}))
+            print("RESULT", json.dumps({"kind": kind, "way": way, "rank": rank, "losses": losses, "digest": digest}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
 
