@@ -8,6 +8,7 @@
 
 #include "labs/torch/checks.hpp"
 #include "labs/torch/errors.hpp"
+#include "runtime/comm/failure/rank_report.hpp"
 
 namespace ringsmith::pytorch {
 
@@ -360,6 +361,19 @@ Backend::Pending Backend::barrier(const c10d::BarrierOptions&) {
   return with_python_errors([&] {
     return submit(OpType::BARRIER, "ringsmith:barrier", {},
                   [this, site = python_site()] { group_->barrier(site); });
+  });
+}
+
+void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool /*wait_all_ranks*/) {
+  with_python_errors([&] {
+    StoreMeeting::Place place{"ringsmith/monitored-" + std::to_string(monitored_barriers_++),
+                              getRank(), getSize(), options.timeout, scope_};
+    if (options.timeout == c10d::kUnsetTimeout) place.timeout = options_.timeout;
+    const std::string line = comm::text_of(python_site());
+    place.purpose = "for monitored_barrier()" + (line.empty() ? "" : " at " + line);
+    StoreMeeting meeting(store_, std::move(place),
+                         [this](int peer) { return group_->loss_of(peer); });
+    (void)meeting.all_gather("");
   });
 }
 

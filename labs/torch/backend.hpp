@@ -11,6 +11,7 @@
 // |                                      |   padded to the longest                                |
 // | send, recv                           | messages.hpp                                           |
 // | barrier                              | the runtime's                                          |
+// | monitored_barrier                    | bootstrap.hpp                                          |
 // | bit operations, sparse all_reduce    | gathered.hpp                                           |
 //
 // Calls are asynchronous (jobs.hpp). The call itself checks its arguments, on the rank that made
@@ -22,8 +23,12 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <torch/version.h>
 #include <vector>
+#if __has_include(<torch/version.h>)
+#include <torch/version.h>
+#else
+#include <torch/headeronly/version.h>  // PyTorch 2.14
+#endif
 #if TORCH_VERSION_MAJOR >= 2
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #else
@@ -93,6 +98,9 @@ class Backend final : public PluginBase {
   Pending recv(Tensors& tensors, int from, int tag) override;
   Pending recvAnysource(Tensors& tensors, int tag) override;
   Pending barrier(const c10d::BarrierOptions& options) override;
+  // Meets in the store, with a deadline for this call alone. The error of every rank names all
+  // ranks that are missing, with or without wait_all_ranks.
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   // PyTorch compares the numbers of calls to find a rank that is behind.
   void setSequenceNumberForGroup() override {}
@@ -128,7 +136,7 @@ class Backend final : public PluginBase {
   std::shared_ptr<Group> group_;
   std::shared_ptr<comm::CommMemory> scratch_;  // used by one call at a time
   std::shared_ptr<Jobs> jobs_;
-  std::atomic<std::uint64_t> calls_{0};
+  std::atomic<std::uint64_t> calls_{0}, monitored_barriers_{0};
   std::atomic<bool> ending_{false};
   std::mutex directions_;
   std::map<int, std::unique_ptr<Outgoing>> outgoing_;  // by peer

@@ -64,10 +64,11 @@ void StoreMeeting::report_missing() const {
     missing += (missing.empty() ? "" : ", ") + name(r);
   }
   const std::string where = place_.scope.empty() ? "" : " [" + place_.scope + ']';
-  throw TimeoutError(
-      "rank " + name(rank()) + " has waited " + std::to_string(place_.timeout.count()) +
-          " ms in PyTorch's store for rank " + missing + ", to connect: it never arrived" + where,
-      seen_by(rank(), first));
+  throw TimeoutError("rank " + name(rank()) + " has waited " +
+                         std::to_string(place_.timeout.count()) +
+                         " ms in PyTorch's store for rank " + missing + ", " + place_.purpose +
+                         ": it never arrived" + where,
+                     seen_by(rank(), first));
 }
 
 }  // namespace ringsmith::pytorch

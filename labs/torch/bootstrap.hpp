@@ -26,6 +26,7 @@ class StoreMeeting : public comm::Bootstrap {
     std::string scope;                    // for errors: "in the group of ranks 0, 2", or empty
     // For errors: the number to print for each rank, if it is not the rank itself.
     std::vector<int> names = {};
+    std::string purpose = "to connect";  // for errors: why the ranks meet
   };
   // Returns the reason why a rank will never arrive, or "". Called while waiting for the rank.
   using Lost = std::function<std::string(int rank)>;

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""PyTorch's DDP on an MLP, a CNN or a GPT, over ringsmith or gloo: the time of a step, and the loss.
+"""PyTorch's DDP or FSDP on an MLP, a CNN or a GPT, over ringsmith or gloo: the time of a step, and the loss.
 
-    train.py [--model mlp|cnn|gpt] [--backend ringsmith|gloo] [--ranks 2] [--steps 60]
+    train.py [--model mlp|cnn|gpt] [--backend ringsmith|gloo] [--fsdp] [--ranks 2] [--steps 60]
 
 Starts its ranks itself, as processes, or is one rank under torchrun or ringrun. The data is random; equal losses
 show that two backends compute the same.
 """
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -71,24 +72,30 @@ def batch_of(name, g):
     return torch.randn(shape, generator=g), torch.randint(0, 10, (size,), generator=g)
 
 
-def ddp_of(args):
+def wrapper_of(args):
+    """Returns the function that makes a module parallel."""
     if args.backend == "ringsmith":
         import ringsmith_torch  # registers the backend
         for name in ("algorithm", "schedule"):
             if getattr(args, name):
                 setattr(ringsmith_torch.options, name, getattr(args, name))
-        if not args.plain_memory:
+        if not args.plain_memory and not args.fsdp:
             return ringsmith_torch.DistributedDataParallel
+    if args.fsdp:  # PyTorch 2: on CPUs
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+        units = ModuleWrapPolicy({Block, nn.Linear} if args.model != "gpt" else {Block})
+        return functools.partial(FullyShardedDataParallel, auto_wrap_policy=units, device_id=torch.device("cpu"))
     return nn.parallel.DistributedDataParallel
 
 
 def train(args):
     torch.set_num_threads(1)
-    make_ddp = ddp_of(args)
+    make_parallel = wrapper_of(args)
     dist.init_process_group(args.backend)
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(args.seed)
-    net = make_ddp(model_of(args.model))
+    net = make_parallel(model_of(args.model))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     g = torch.Generator().manual_seed(1000 + rank)
     data = [batch_of(args.model, g) for _ in range(4)]
@@ -106,7 +113,7 @@ def train(args):
     if rank == 0:
         median = sorted(times[WARMUP:])[args.steps // 2]
         size, weight, unit = BATCH[args.model]
-        print(f"{args.model} over {args.backend}, {world} ranks: {1e3 * median:.2f} ms a step, "
+        print(f"{'FSDP of ' if args.fsdp else ''}{args.model} over {args.backend}, {world} ranks: {1e3 * median:.2f} ms a step, "
               f"{world * size * weight / median:,.0f} {unit}/s, loss {losses[0]:.4f} to {losses[-1]:.4f}", flush=True)
         if args.json:
             pathlib.Path(args.json).write_text(json.dumps({"step": median, "losses": [x.hex() for x in losses]}))
@@ -123,6 +130,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=BATCH, default="mlp")
     parser.add_argument("--backend", choices=["ringsmith", "gloo"], default="ringsmith")
+    parser.add_argument("--fsdp", action="store_true", help="FullyShardedDataParallel instead of DDP (PyTorch 2)")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)

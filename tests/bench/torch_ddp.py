@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""PyTorch's DDP over ringsmith and over gloo, alternating: steps of labs/torch/train.py, and their ratio.
+"""PyTorch's DDP or FSDP over ringsmith and over gloo, alternating: steps of labs/torch/train.py, and their ratio.
 
-    torch_ddp.py [--models mlp,cnn,gpt] [--ranks 2] [--rounds 5] [--steps 60]
+    torch_ddp.py [--models mlp,cnn,gpt,fsdp-mlp,fsdp-gpt] [--ranks 2] [--rounds 5] [--steps 60]
 
 `ringsmith` has its buckets in communication memory (ringsmith_torch.DistributedDataParallel); `plain` is PyTorch's own
-class, as in a program that changes only the backend's name. Each round runs all of them, so that a busy machine slows
+class, as in a program that changes only the backend's name. FSDP has no class of ours. Each round runs all of them, so that a busy machine slows
 all of them; the ratio is the median of the ratios within each round.
 """
 import argparse
@@ -24,9 +24,11 @@ WAYS = {"gloo": ["--backend", "gloo"], "plain": ["--plain-memory"], "ringsmith":
 def step_of(model, way, args):
     """Returns the seconds per step, and the first and last loss."""
     with tempfile.NamedTemporaryFile() as out:
-        done = subprocess.run(["/usr/bin/python3", TOP / "labs/torch/train.py", "--model", model, "--ranks", str(args.ranks),
-                               "--steps", str(args.steps), "--json", out.name, *WAYS[way]], capture_output=True, text=True,
-                              timeout=900, check=False, env={**os.environ, "PYTHONPATH": str(BUILD)})
+        fsdp = ["--fsdp"] if model.startswith("fsdp-") else []
+        done = subprocess.run(["/usr/bin/python3", TOP / "labs/torch/train.py", "--model", model.removeprefix("fsdp-"), *fsdp,
+                               "--ranks", str(args.ranks), "--steps", str(args.steps), "--json", out.name, *WAYS[way]],
+                              capture_output=True, text=True, timeout=900, check=False,
+                              env={**os.environ, "PYTHONPATH": str(BUILD)})
         if done.returncode:
             sys.exit(f"{model} over {way} failed:\n{done.stdout}{done.stderr}")
         said = json.loads(pathlib.Path(out.name).read_text())
@@ -41,22 +43,23 @@ def main():
     parser.add_argument("--steps", type=int, default=60)
     args = parser.parse_args()
     print(f"{args.ranks} ranks, ms a step: medians of {args.rounds} rounds in turns; load at the start {os.getloadavg()[0]:.1f}")
-    print(f"{'model':8}{'gloo':>10}{'plain':>10}{'ringsmith':>12}   gloo/plain  gloo/ringsmith (each round)")
+    print(f"{'model':8}{'gloo':>10}{'plain':>10}{'ringsmith':>10}   ratios (each round)")
     for model in args.models.split(","):
-        times = {way: [] for way in WAYS}
+        ways = [way for way in WAYS if way != "ringsmith" or not model.startswith("fsdp-")]
+        times = {way: [] for way in ways}
         for _ in range(args.rounds):
             losses = {}
-            for way in WAYS:
+            for way in ways:
                 seconds, losses[way] = step_of(model, way, args)
                 times[way].append(seconds)
             # With two ranks, the sum has the same bits in either order.
-            if args.ranks == 2 and not losses["gloo"] == losses["plain"] == losses["ringsmith"]:
+            if args.ranks == 2 and any(losses[way] != losses["gloo"] for way in ways):
                 sys.exit(f"{model}: the losses differ between backends")
-        ratio = {way: [g / t for g, t in zip(times["gloo"], times[way])] for way in ("plain", "ringsmith")}
-        medians = {way: 1e3 * statistics.median(t) for way, t in times.items()}
-        rounds = " ".join(f"{r:.2f}" for r in ratio["ringsmith"])
-        print(f"{model:8}{medians['gloo']:10.2f}{medians['plain']:10.2f}{medians['ringsmith']:12.2f}   "
-              f"{statistics.median(ratio['plain']):10.2f}  {statistics.median(ratio['ringsmith']):14.2f} ({rounds})", flush=True)
+        ratio = {way: [g / t for g, t in zip(times["gloo"], times[way])] for way in ways}
+        cells = "".join(f"{1e3 * statistics.median(times[way]):10.2f}" if way in times else f"{'':10}" for way in WAYS)
+        ratios = "  ".join(f"gloo/{way} {statistics.median(ratio[way]):.2f} ({' '.join(f'{r:.2f}' for r in ratio[way])})"
+                           for way in ways if way != "gloo")
+        print(f"{model:8}{cells}   {ratios}", flush=True)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ readonly LIMIT=7200  # seconds that a command may take
 readonly USERNAME=reader
 readonly CCACHE=home/$USERNAME/.cache/ccache
 readonly UNIT='make build; make test ONLY=unit'
+readonly TORCH='make torch; make test-torch'
 
 # row | suite | compiler | packages | the system it represents | commands
 ROWS="bookworm-g++     | bookworm | g++     |        | Debian 12                      | make train; make test
@@ -35,7 +36,10 @@ trixie-g++       | trixie   | g++     |        | Debian 13                      
 trixie-clang     | trixie   | clang++ | clang  | Debian 13                      | make train; make test
 trixie-g++-13    | trixie   | g++-13  | g++-13 | Ubuntu 24.04's compiler, json  | $UNIT
 sid-g++          | sid      | g++     |        | Debian's next release          | $UNIT
-sid-clang        | sid      | clang++ | clang  | Debian's next release          | $UNIT"
+sid-clang        | sid      | clang++ | clang  | Debian's next release          | $UNIT
+bookworm-torch   | bookworm | g++     |        | PyTorch 1.13, Python 3.11      | $TORCH
+trixie-torch     | trixie   | g++     |        | PyTorch 2.6, Python 3.13       | $TORCH
+sid-torch        | sid      | g++     |        | the newest PyTorch             | $TORCH"
 
 stop() { echo "systems: $*" >&2; exit 6; }
 say() { printf '%s systems: %s\n' "$(date +%T)" "$*"; }
@@ -163,10 +167,10 @@ prepare() {  # ROW SUITE PACKAGES
 
 versions() {  # COMPILER: one line with the versions with which the row was built
   as_root "v() { dpkg-query -W -f='\${Version}' \"\$1\" 2> /dev/null | sed -E 's/^[0-9]+://; s/[-+~].*//'; }
-    printf 'Debian %s, %s %s, CMake %s, Open MPI %s, fmt %s, json %s,\n  Catch2 %s, CLI11 %s, Python %s' \
+    printf 'Debian %s, %s %s, CMake %s, Open MPI %s, fmt %s, json %s,\n  Catch2 %s, CLI11 %s, Python %s%s' \
       \"\$(cat /etc/debian_version)\" $1 \"\$($1 -dumpfullversion 2> /dev/null || $1 -dumpversion)\" \"\$(v cmake)\" \
       \"\$(v libopenmpi-dev)\" \"\$(v libfmt-dev)\" \"\$(v nlohmann-json3-dev)\" \"\$(v catch2)\" \"\$(v libcli11-dev)\" \
-      \"\$(v python3)\""
+      \"\$(v python3)\" \"\$(torch=\$(v python3-torch); echo \"\${torch:+, PyTorch \$torch}\")\""
 }
 
 # follow LOG PID ROW: prints a line per minute to show the progress. Sets first_step to the seconds until the first

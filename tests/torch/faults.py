@@ -91,13 +91,15 @@ def rank_main(case, victim):
                 dist.send(torch.ones(10), victim)
             elif case == "timeout-any-message" and rank != victim:
                 dist.recv(torch.ones(10))
+            elif case == "timeout-monitored" and rank != victim:
+                ringsmith_torch.monitored_barrier()
             elif case == "timeout-message" and rank != victim:
                 dist.recv(torch.ones(10), victim)
             elif case == "abort" and rank == victim:
                 time.sleep(0.5)
                 ringsmith_torch.abort()
                 dist.barrier()
-            elif "message" not in case:
+            elif "message" not in case and case != "timeout-monitored":
                 dist.all_reduce(torch.ones(10))
     except ringsmith_torch.Error as error:
         print(f"CAUGHT {time.monotonic()} {type(error).__name__}: {error}", flush=True)
@@ -171,6 +173,7 @@ MISTAKES = {
     "timeout-absent": ("TimeoutError", ["waited 2000 ms for rank {v}", "all_reduce(sum, f32, 10)", "faults.py:"]),
     "timeout-ddp": ("TimeoutError", ["waited 2000 ms for rank {v}", "all_reduce(sum, f32, "]),
     "timeout-message": ("TimeoutError", ["recv from rank {v} at faults.py:", "waited 2000 ms"]),
+    "timeout-monitored": ("TimeoutError", ["waited 2000 ms", "for rank {v}, for monitored_barrier() at faults.py:"]),
     "timeout-any-message": ("TimeoutError", ["recv() of tag 0 from any source at faults.py:", "no rank sent"]),
     "abort": ("Aborted", ["rank {v} called abort() at faults.py:"]),
 }

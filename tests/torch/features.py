@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Tries the features of torch.distributed one after the other over gloo and over this backend, and compares.
 
-    features.py [--worlds 2,3,4] [--only REGEX]
+    features.py [--worlds 2,3,4] [--only REGEX] [--list FILE]
+    features.py --table FILE...     a table with a column per list: Markdown
 
 A feature that passes over gloo must pass here, unless REFUSED has the reason. A feature that this version of PyTorch
 does not have fails over both, and says nothing. Each feature compares its result with the expected one.
@@ -9,7 +10,9 @@ does not have fails over both, and says nothing. Each feature compares its resul
 import argparse
 import json
 import os
+import pathlib
 import re
+import subprocess
 import sys
 import warnings
 
@@ -32,6 +35,7 @@ def feature(function):
 
 
 def ramp(rank, n=4):
+    """Returns rank, rank + 1, ..."""
     import torch
     return torch.arange(float(n)) + rank
 
@@ -49,6 +53,159 @@ def close(got, wanted):
 
 def all_ramps(world, n=4):
     return [ramp(r, n) for r in range(world)]
+
+
+# ---- collectives: collectives.py has all types and sizes ----
+@feature
+def all_reduce(rank, world, dist, torch):
+    for op, wanted in (("SUM", sum(all_ramps(world))), ("MIN", ramp(0)), ("MAX", ramp(world - 1))):
+        got = ramp(rank)
+        dist.all_reduce(got, getattr(dist.ReduceOp, op))
+        equal(got, wanted)
+
+
+@feature
+def all_reduce_avg(rank, world, dist, torch):
+    got = ramp(rank)
+    dist.all_reduce(got, dist.ReduceOp.AVG)
+    close(got, sum(all_ramps(world)) / world)
+
+
+@feature
+def all_reduce_bfloat16(rank, world, dist, torch):
+    got = ramp(rank).bfloat16()
+    dist.all_reduce(got)
+    equal(got, sum(all_ramps(world)).bfloat16())
+
+
+@feature
+def all_reduce_bool(rank, world, dist, torch):
+    got = torch.tensor([rank == 0, False])
+    dist.all_reduce(got)
+    equal(got, torch.tensor([True, False]))
+
+
+@feature
+def all_reduce_complex(rank, world, dist, torch):
+    got = torch.complex(ramp(rank), ramp(0))
+    dist.all_reduce(got)
+    equal(got, torch.complex(sum(all_ramps(world)), world * ramp(0)))
+
+
+@feature
+def all_reduce_strided(rank, world, dist, torch):
+    got = torch.zeros(8)[::2]
+    got.copy_(ramp(rank))
+    dist.all_reduce(got)
+    equal(got.contiguous(), sum(all_ramps(world)))
+
+
+@feature
+def all_reduce_coalesced(rank, world, dist, torch):
+    tensors = [ramp(rank, n) for n in (3, 0, 5)]
+    dist.all_reduce_coalesced(tensors)
+    for tensor in tensors:
+        equal(tensor, sum(all_ramps(world, len(tensor))))
+
+
+@feature
+def reduce(rank, world, dist, torch):
+    got = ramp(rank)
+    dist.reduce(got, world - 1)
+    if rank == world - 1:
+        equal(got, sum(all_ramps(world)))
+
+
+@feature
+def reduce_scatter(rank, world, dist, torch):
+    got = torch.zeros(4)
+    dist.reduce_scatter(got, [ramp(rank + p) for p in range(world)])
+    equal(got, sum(ramp(r + rank) for r in range(world)))
+
+
+@feature
+def reduce_scatter_tensor(rank, world, dist, torch):
+    got = torch.zeros(4)
+    dist.reduce_scatter_tensor(got, ramp(rank, 4 * world))
+    equal(got, sum(all_ramps(world, 4 * world)).chunk(world)[rank])
+
+
+@feature
+def broadcast(rank, world, dist, torch):
+    got = ramp(rank)
+    dist.broadcast(got, world - 1)
+    equal(got, ramp(world - 1))
+
+
+@feature
+def all_gather(rank, world, dist, torch):
+    got = [torch.zeros(4) for _ in range(world)]
+    dist.all_gather(got, ramp(rank))
+    for r in range(world):
+        equal(got[r], ramp(r))
+
+
+@feature
+def all_gather_of_different_sizes(rank, world, dist, torch):
+    got = [torch.zeros(r + 1) for r in range(world)]
+    dist.all_gather(got, ramp(rank, rank + 1))
+    for r in range(world):
+        equal(got[r], ramp(r, r + 1))
+
+
+@feature
+def all_gather_into_tensor(rank, world, dist, torch):
+    got = torch.zeros(4 * world)
+    dist.all_gather_into_tensor(got, ramp(rank))
+    equal(got, torch.cat(all_ramps(world)))
+
+
+@feature
+def all_gather_coalesced(rank, world, dist, torch):
+    got = [[torch.zeros(2), torch.zeros(3)] for _ in range(world)]
+    dist.all_gather_coalesced(got, [ramp(rank, 2), ramp(rank, 3)])
+    for r in range(world):
+        equal(got[r][1], ramp(r, 3))
+
+
+@feature
+def gather(rank, world, dist, torch):
+    got = [torch.zeros(4) for _ in range(world)] if rank == 0 else None
+    dist.gather(ramp(rank), got)
+    for r in range(world if rank == 0 else 0):
+        equal(got[r], ramp(r))
+
+
+@feature
+def scatter(rank, world, dist, torch):
+    got = torch.zeros(4)
+    dist.scatter(got, all_ramps(world) if rank == 0 else None)
+    equal(got, ramp(rank))
+
+
+@feature
+def all_to_all(rank, world, dist, torch):
+    got = [torch.zeros(r + 1) for r in range(world)]  # rank r sends r + 1 elements to each rank
+    dist.all_to_all(got, [ramp(rank + p, rank + 1) for p in range(world)])
+    for r in range(world):
+        equal(got[r], ramp(r + rank, r + 1))
+
+
+@feature
+def all_to_all_single(rank, world, dist, torch):
+    got = torch.zeros(world)
+    dist.all_to_all_single(got, torch.full((world,), float(rank)))
+    equal(got, torch.arange(float(world)))
+
+
+@feature
+def barrier(rank, world, dist, torch):
+    dist.barrier()
+
+
+@feature
+def barrier_async(rank, world, dist, torch):
+    dist.barrier(async_op=True).wait()
 
 
 # ---- functional collectives ----
@@ -475,7 +632,7 @@ def verdicts(world, backend, names, **more):
     return result
 
 
-def compare(world, names, words, **more):
+def compare(world, names, words, listed, **more):
     """Prints a line per feature; returns the number of those that fail here and pass over gloo, without a reason."""
     gloo, ours = (verdicts(world, backend, names, **more) for backend in ("gloo", "ringsmith"))
     wrong = 0
@@ -489,24 +646,49 @@ def compare(world, names, words, **more):
         else:
             verdict, wrong = f"FAILED, and passes over gloo: {ours[name]}", wrong + 1
         print(f"{world} ranks{words}  {name:34} {verdict}", flush=True)
+        listed.append({"world": world, "how": words, "name": name, "gloo": gloo[name], "ours": ours[name]})
     return wrong
+
+
+def table(lists):
+    """Prints a row per feature: whether it works over gloo and here, for all numbers of ranks of the list."""
+    said = [json.loads(pathlib.Path(path).read_text()) for path in lists]
+    print("| feature | " + " | ".join(f"{one['version'].split('+')[0]}: gloo | ringsmith" for one in said) + " |")
+    print("|---|" + "---|---|" * len(said))
+    for name in dict.fromkeys(result["name"] for one in said for result in one["results"]):
+        cells = []
+        for one in said:
+            of = [result for result in one["results"] if result["name"] == name]
+            for way in ("gloo", "ours"):
+                bad = [f"{r['world']}{r['how']}" for r in of if r[way]]
+                cells.append("" if not of else "yes" if not bad else "no" if len(bad) == len(of) else f"not on {'; '.join(bad)}")
+        print(f"| {name.replace('_', ' ')} | {' | '.join(cells)} |")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worlds", default="2,3,4")
     parser.add_argument("--only", default="")
+    parser.add_argument("--list", help="a file for the results")
+    parser.add_argument("--table", nargs="+", metavar="FILE", help="print a table of these lists")
     parser.add_argument("--rank", nargs=2, help="(internal) be a rank")
     args = parser.parse_args()
     if args.rank:
         return rank_main(*args.rank)
+    if args.table:
+        return table(args.table)
     ranks.leave_if_impossible()
     names = [name for name in FEATURES if re.search(args.only, name)]
-    wrong = 0
+    wrong, listed = 0, []
     for world in map(int, args.worlds.split(",")):
-        wrong += compare(world, names, "")
+        wrong += compare(world, names, "", listed)
         # PyTorch then wraps every group, and compares the ranks' calls itself.
-        wrong += compare(world, [name for name in names if name in DETAIL], ", DETAIL", TORCH_DISTRIBUTED_DEBUG="DETAIL")
+        wrong += compare(world, [name for name in names if name in DETAIL], ", DETAIL", listed,
+                         TORCH_DISTRIBUTED_DEBUG="DETAIL")
+    if args.list:
+        version = subprocess.run([ranks.PYTHON, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True,
+                                 check=True).stdout.strip()
+        pathlib.Path(args.list).write_text(json.dumps({"version": version, "results": listed}, indent=1) + "\n")
     return wrong > 0
 
 

@@ -81,10 +81,14 @@ def run(world, program, *args, limit=120, watch=None, **more):
 
 
 def expect_success(done, what):
-    for rank, end in enumerate(done):
+    """Prints all ranks that failed, the first one to fail first: the others may only have noticed it."""
+    said = []
+    for rank, end in sorted(enumerate(done), key=lambda item: item[1].seconds):
         if end.status:
-            hung = " (killed: it hung)" if end.seconds == float("inf") else ""
-            sys.exit(f"{what}: rank {rank} of {len(done)} ended with {end.status}{hung}:\n{end.text}")
+            hung = " (killed: it hung)" if end.seconds == float("inf") else f" after {end.seconds:.1f} s"
+            said.append(f"{what}: rank {rank} of {len(done)} ended with {end.status}{hung}:\n{end.text}")
+    if said:
+        sys.exit("\n".join(said))
 
 
 def join(backend="ringsmith", timeout=60.0, **options):

@@ -7,6 +7,7 @@ Also in this module:
 
     options                    settings of groups made from now on: the algorithm, the transport, ...
     DistributedDataParallel    PyTorch's, with its buckets in memory that the other ranks can read
+    monitored_barrier          names all ranks that are missing
     communication_memory       context manager: the same for tensors of 16 KiB or more made within it
     zeros                      one tensor in communication memory
     Error and its subclasses   errors.py
@@ -24,7 +25,7 @@ from ringsmith_torch import _C
 from ringsmith_torch.errors import CLASSES, Aborted, Error, MismatchError, PeerLost, TimeoutError, UsageError
 
 __all__ = ["Aborted", "DistributedDataParallel", "Error", "MismatchError", "Options", "PeerLost", "TimeoutError",
-           "UsageError", "abort", "communication_memory", "facts", "options", "zeros"]
+           "UsageError", "abort", "communication_memory", "facts", "monitored_barrier", "options", "zeros"]
 
 
 @dataclasses.dataclass
@@ -77,6 +78,15 @@ def zeros(*size, dtype=torch.float32, group=None):
     """Returns a tensor in the group's communication memory, from which the other ranks of the host reduce directly."""
     sizes = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
     return _C.zeros(_backend(group), list(sizes), dtype)
+
+
+def monitored_barrier(group=None, timeout=None):
+    """Waits for all ranks of a group; after the timeout, the error of each rank names all that are missing.
+
+    Before PyTorch 2.14, torch.distributed.monitored_barrier() accepts only the backend called gloo.
+    """
+    unset = datetime.timedelta(milliseconds=-1)  # PyTorch's kUnsetTimeout: the group's own
+    (group or dist.distributed_c10d._get_default_group()).monitored_barrier(timeout or unset, True)
 
 
 @contextlib.contextmanager
