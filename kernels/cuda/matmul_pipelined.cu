@@ -28,11 +28,11 @@
 //   a slab:  32 of k. Rows of shared memory are 16 bytes longer than their data, so that the 8 rows
 //            of an ldmatrix are in different banks
 //
-// A step has 32 mma of a warp, which keep a tensor core of an H100 busy for 128 cycles. Addresses and
-// bounds could take longer (they once took 267 instructions). So there is a kernel for each storage
-// order of A and B, a thread adds a distance to its addresses instead of computing them, and slabs
-// that consist of whole packs are copied without checks. `make nvcc-check` counts a step's
-// instructions.
+// A step has 32 mma of a warp, which keep a tensor core of an H100 busy for 128 cycles. Addresses
+// and bounds could take longer (they once took 267 instructions). So there is a kernel for each
+// storage order of A and B, a thread adds a distance to its addresses instead of computing them,
+// and slabs that consist of whole packs are copied without checks. `make nvcc-check` counts a
+// step's instructions.
 //
 // If operands do not fit packs of 16 bytes (a misaligned view, an odd stride), they are stored
 // element by element into the same slabs. Operands of float are first rounded to dense bf16
@@ -135,8 +135,8 @@ class Copies {
     }
   }
 
-  // Starts the copies of any slab, from k0 on. Elements outside the operand become 0. Without packs,
-  // the copies are complete on return.
+  // Starts the copies of any slab, from k0 on. Elements outside the operand become 0. Without
+  // packs, the copies are complete on return.
   __device__ void start_any(bf16* slab, std::int64_t k0) const {
 #pragma unroll 1
     for (int c = 0; c < kCopies; ++c) {

@@ -103,8 +103,8 @@ __global__ void __launch_bounds__(kThreads) tensor(Product<float> p) {
       }
       __syncthreads();
     }
-    // Through shared memory, because the position of an element in a fragment is not documented. The
-    // loops are unrolled, because an array that a variable indexes is in local memory, not in
+    // Through shared memory, because the position of an element in a fragment is not documented.
+    // The loops are unrolled, because an array that a variable indexes is in local memory, not in
     // registers.
 #pragma unroll
     for (int i = 0; i < kDown; ++i)

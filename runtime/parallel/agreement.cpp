@@ -26,6 +26,23 @@ Variants variants_of(const std::vector<std::string>& texts) {
   return variants;
 }
 
+// Collective. Returns every rank's text.
+std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::string& mine) {
+  const auto world = static_cast<std::size_t>(group.size());
+  const std::array<std::int64_t, 1> size{static_cast<std::int64_t>(mine.size())};
+  std::vector<std::int64_t> sizes(world);
+  group.all_gather(std::span<const std::int64_t>(size), std::span<std::int64_t>(sizes));
+  const auto longest = static_cast<std::size_t>(*std::ranges::max_element(sizes));
+  std::vector<std::uint8_t> padded(mine.begin(), mine.end()), all(longest * world);
+  padded.resize(longest);
+  group.all_gather(std::span<const std::uint8_t>(padded), std::span<std::uint8_t>(all));
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < world; ++r)
+    texts.emplace_back(reinterpret_cast<const char*>(all.data()) + r * longest,
+                       static_cast<std::size_t>(sizes[r]));
+  return texts;
+}
+
 // Collective. Returns every rank's text, or an empty vector if all are equal.
 std::vector<std::string> gather_unequal(comm::ProcessGroup& group, const std::string& mine) {
   const auto world = static_cast<std::size_t>(group.size());
@@ -40,28 +57,6 @@ std::vector<std::string> gather_unequal(comm::ProcessGroup& group, const std::st
 }
 
 }  // namespace
-
-std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::string& mine,
-                                      std::optional<int> root) {
-  const auto world = static_cast<std::size_t>(group.size());
-  const std::array<std::int64_t, 1> size{static_cast<std::int64_t>(mine.size())};
-  std::vector<std::int64_t> sizes(world);
-  group.all_gather(std::span<const std::int64_t>(size), std::span<std::int64_t>(sizes));
-  const auto longest = static_cast<std::size_t>(*std::ranges::max_element(sizes));
-  const bool here = !root || group.rank() == *root;
-  std::vector<std::uint8_t> padded(mine.begin(), mine.end()), all(here ? longest * world : 0);
-  padded.resize(longest);
-  const std::span<const std::uint8_t> part(padded);
-  if (root)
-    group.gather(part, std::span<std::uint8_t>(all), *root);
-  else
-    group.all_gather(part, std::span<std::uint8_t>(all));
-  std::vector<std::string> texts;
-  for (std::size_t r = 0; here && r < world; ++r)
-    texts.emplace_back(reinterpret_cast<const char*>(all.data()) + r * longest,
-                       static_cast<std::size_t>(sizes[r]));
-  return texts;
-}
 
 std::string describe_ranks(const std::vector<int>& ranks, int world) {
   if (world > 1 && static_cast<int>(ranks.size()) == world) return "every rank";

@@ -34,7 +34,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -82,11 +81,6 @@ class UsageMap {
 void require_agreement(comm::ProcessGroup& group, const comm::Settings& mine);
 // Returns {"parameter 'fc.weight'", "f32[4, 5]"}, ..., followed by the buffers.
 [[nodiscard]] comm::Settings settings_of(const Module& model);
-
-// Collective. Returns the text of every rank, on all ranks or only on `root`; nothing elsewhere.
-[[nodiscard]] std::vector<std::string> gather_texts(comm::ProcessGroup& group,
-                                                    const std::string& mine,
-                                                    std::optional<int> root = {});
 
 // Returns "rank 1", "ranks 0, 2", or, if all ranks of a world of two or more are named, "every
 // rank".

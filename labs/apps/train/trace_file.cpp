@@ -11,7 +11,6 @@
 
 #include "labs/apps/common/agreement.hpp"
 #include "runtime/base/atomic_file.hpp"
-#include "runtime/parallel/agreement.hpp"
 
 namespace ringsmith::apps {
 
@@ -98,6 +97,24 @@ ClockOffset measure_peer(comm::ProcessGroup& group, int peer) {
   return offset;
 }
 
+// Gathers texts of different lengths on rank 0; returns nothing on the others.
+std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::string& mine) {
+  std::array<std::int64_t, 1> length{static_cast<std::int64_t>(mine.size())};
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(group.size()));
+  group.all_gather(std::span<const std::int64_t>(length), std::span<std::int64_t>(lengths));
+  if (group.rank() != 0) {
+    group.send(std::span(reinterpret_cast<const std::uint8_t*>(mine.data()), mine.size()), 0);
+    return {};
+  }
+  std::vector<std::string> out{mine};
+  for (int r = 1; r < group.size(); ++r) {
+    std::string text(static_cast<std::size_t>(lengths[static_cast<std::size_t>(r)]), '\0');
+    group.recv(std::span(reinterpret_cast<std::uint8_t*>(text.data()), text.size()), r);
+    out.push_back(std::move(text));
+  }
+  return out;
+}
+
 // Collective. Returns on every rank the offset of each rank's clock from rank 0's. Ranks on one
 // host share CLOCK_MONOTONIC, so an estimate that is compatible with 0 is taken as 0.
 std::vector<ClockOffset> clock_offsets(comm::ProcessGroup& group) {
@@ -126,7 +143,7 @@ void write_trace(comm::ProcessGroup& group, const StepClock& clock, const std::s
   const RankTrace mine{group.rank(), origin[0],
                        offsets[static_cast<std::size_t>(group.rank())].offset_ns, events,
                        trace::thread_names()};
-  const auto fragments = gather_texts(group, chrome_events(mine), 0);
+  const auto fragments = gather_texts(group, chrome_events(mine));
 
   together(group, [&] {
     if (group.rank() != 0) return;
