@@ -54,7 +54,7 @@ constexpr int kPart = rows < 32 ? rows : 32;
 template <int dim>
 [[maybe_unused]] constexpr int kKeyBlocks = dim == 64 ? 2 : 3;
 
-// The terms of a query in the backward pass: P = exp2(S scale log2(e) - log_sum), dS = P (dP - dot).
+// The terms of a query in backward: P = exp2(S scale log2(e) - log_sum), dS = P (dP - dot).
 struct alignas(8) RowTerms {
   float log_sum;  // log2 of the row's sum of exp(scale S)
   float dot;      // dot product of the rows of dout and out

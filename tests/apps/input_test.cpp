@@ -8,22 +8,6 @@
 using namespace ringsmith;
 using namespace ringsmith::testing;
 
-namespace {
-
-constexpr int kUsage = 6;
-
-void require_refusal(const std::string& program, const ProgramResult& r,
-                     const std::vector<std::string>& words) {
-  INFO(r.err);
-  REQUIRE_FALSE(r.timed_out);
-  CHECK(r.exit_code == kUsage);
-  const auto lines = error_lines(program, r.err);
-  REQUIRE(lines.size() == 1);
-  for (const std::string& word : words) CHECK_THAT(lines[0], ContainsSubstring(word));
-}
-
-}  // namespace
-
 TEST_CASE("--help lists options with units, the environment and the exit codes", "[programs]") {
   for (const char* program : {"train_gpt", "train_mlp", "train_images"}) {
     const auto r = run_app(0, program, {"--help"});

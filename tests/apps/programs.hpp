@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/catch.hpp"
 #include "tests/support/run_program.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -126,6 +127,19 @@ inline void write_cifar10(const std::string& folder, const std::vector<int>& lab
   for (int i = 1; i <= 5; ++i)
     write_text(folder + "/data_batch_" + std::to_string(i) + ".bin", bytes);
   write_text(folder + "/test_batch.bin", bytes);
+}
+
+// The program must have refused its input: the exit code of a usage error, and one line that has all
+// of these words.
+inline void require_refusal(const std::string& program, const ProgramResult& r,
+                            const std::vector<std::string>& words) {
+  constexpr int kUsage = 6;
+  INFO(r.err);
+  REQUIRE_FALSE(r.timed_out);
+  CHECK(r.exit_code == kUsage);
+  const auto lines = error_lines(program, r.err);
+  REQUIRE(lines.size() == 1);
+  for (const std::string& word : words) CHECK_THAT(lines[0], ContainsSubstring(word));
 }
 
 }  // namespace ringsmith::testing

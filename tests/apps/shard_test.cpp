@@ -62,7 +62,7 @@ TEST_CASE("train_gpt --shard trains as DDP does, evaluates, writes the whole mod
       return run_sharded(ranks, folder / (name + std::to_string(ranks)), text, common + options);
     };
     const ShardedRun ddp = run("ddp", {});
-    for (const std::string& kind : {"gradients", "parameters"}) {
+    for (const std::string kind : {"gradients", "parameters"}) {
       INFO(kind << " on " << ranks << " ranks");
       const ShardedRun sharded = run(kind, {"--shard", kind});
       REQUIRE(sharded.losses.size() == ddp.losses.size());
@@ -82,7 +82,7 @@ TEST_CASE("train_gpt --shard trains as DDP does, evaluates, writes the whole mod
   CHECK(largest_difference(
             extra("more-ddp", more).model,
             extra("more", more + std::vector<std::string>{"--shard", "parameters"}).model) < 1e-3);
-  for (const std::string& amp : {"bf16", "f16"}) {
+  for (const std::string amp : {"bf16", "f16"}) {
     const ShardedRun half = extra(amp, {"--shard", "parameters", "--amp", amp});
     for (const auto& [name, t] : half.model) CHECK(t.dtype() == DType::f32);
     CHECK(half.losses.back() < half.losses.front());

@@ -1,8 +1,8 @@
-// step_counts LAYERS DIM HEADS VOCABULARY BATCH CONTEXT [tied] [clip]: trains a GPT of this shape in
+// step_counts LAYERS DIM HEADS VOCABULARY BATCH CONTEXT [tied] [clip]: trains such a GPT in
 // bf16 on the emulator and prints what the third step does, in which nothing is allocated or
 // initialised:
 //
-//   operation NAME CALLS FLOP BYTES   by the profiler, from the kernels' operands (kernels/work.hpp)
+//   operation NAME CALLS FLOP BYTES   by the profiler, from kernels' operands (kernels/work.hpp)
 //   launch NAME RUNS                  by the emulator, which launches the kernels that a GPU would
 //   copy NAME RUNS BYTES
 //   parameters COUNT
@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
   const auto number = [&](int i) { return std::strtoll(argv[i], nullptr, 10); };
   const std::int64_t vocabulary = number(4), batch = number(5), context = number(6);
   // By default the emulator computes attention and products without tensor cores, which is faster
-  // there. With this version it launches what a GPU does, apart from one product by cuBLASLt for each
+  // there. With this version it launches what a GPU does, but for one product by cuBLASLt for each
   // of its own.
   kernels::cuda::set_matmul_version(9);
   manual_seed(3);

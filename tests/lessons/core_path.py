@@ -13,14 +13,14 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
 BEGIN, END = "<!-- core path: make core-path UPDATE=1 -->", "<!-- end of the core path -->"
-MOST_FILES, MOST_LINES = 43, 5500
+MOST_FILES, MOST_LINES = 44, 5500
 COMM = "runtime/comm"
 # The core is everything in these folders that is in no annex. A reader of the core can leave out the annexes.
 CORE = ("runtime", "kernels")
 ANNEXES = {
     "runtime/job": "how the ranks of a job find each other, start and end together: the store, Open MPI, Slurm, `ringrun`, `spawn()`",
     "runtime/analysis": "schedules that are not run: proofs that they are right, simulated times, the cost model",
-    "runtime/parallel/beyond": "more than DDP needs: ZeRO, PowerSGD, local SGD, SyncBatchNorm, training that survives the loss of ranks",
+    "runtime/parallel/beyond": "more than DDP needs: ZeRO, FSDP, tensor and pipeline parallelism, PowerSGD, local SGD, SyncBatchNorm, training that survives the loss of ranks",
     "kernels/cuda": "the kernels for GPUs",
     "kernels/vgpu": "a CUDA runtime on the CPU, which runs GPU code where there is no GPU",
     "labs": "the tasks and their judge; our programs (`apps`); PyTorch's and NCCL's interfaces to the rings",
@@ -34,7 +34,7 @@ NEAR, NEAR_LINES = 0.05, 200
 
 DAYS = [
     ("the loop and the model",
-     ["labs/apps/train/train_gpt.cpp", "runtime/nn/gpt.cpp"]),
+     ["labs/apps/train/train_gpt.cpp", "labs/apps/train/gpt_program.hpp", "runtime/nn/gpt.cpp"]),
     ("tensors, the tape, and hooks on its leaves",
      ["runtime/tensor/tensor.hpp", "runtime/autograd/node.hpp", "runtime/autograd/engine.cpp"]),
     ("DDP: full buckets are reduced while backward runs",

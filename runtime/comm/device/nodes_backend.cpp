@@ -65,13 +65,13 @@ class NodesBackend : public DeviceBackend {
     const StreamGuard stream_guard(group.stream);
     out_ = Stream::create(group.device, Stream::Priority::high);
     in_ = Stream::create(group.device, Stream::Priority::high);
-    for (Stage& stage : stages_) stage.memory = std::make_unique<PinnedBlock>(Bytes(kPartBytes));
+    for (Staging& stage : stages_) stage.memory = std::make_unique<PinnedBlock>(Bytes(kPartBytes));
     constexpr std::size_t kLongestElement = 8;  // bytes
     rest_ = node_->allocate(Bytes(at(node_peers_.size()) * kLongestElement));
   }
 
   ~NodesBackend() override {
-    for (Stage& stage : stages_)
+    for (Staging& stage : stages_)
       if (stage.memory) {
         stage.memory->release_after(out_);
         stage.memory->release_after(in_);
@@ -129,20 +129,20 @@ class NodesBackend : public DeviceBackend {
  private:
   using Operation = std::shared_ptr<cuda_ipc::DeviceOperation>;
 
-  struct Stage {
+  struct Staging {
     std::unique_ptr<PinnedBlock> memory;
     ringsmith::Event emptied;  // its last part has been copied to the device
   };
 
   // A piece in device memory. The last piece of a buffer may be shorter than m parts, and so is
   // summed in rest_.
-  struct Place {
+  struct PieceBuffers {
     const std::byte* input;  // m parts
     std::byte* output;       // m parts
     std::size_t own;         // elements of this rank's part that are in the buffer
   };
 
-  struct Ring {
+  struct PartRing {
     Schedule schedule;
     Plan plan;
   };
@@ -207,7 +207,7 @@ class NodesBackend : public DeviceBackend {
   [[nodiscard]] bool is_whole(const Transfer& transfer, const NodePiece& piece) const {
     return piece.offset + at(node_peers_.size()) * piece.part <= transfer.call.count;
   }
-  [[nodiscard]] Place place_of(const Transfer& transfer, const NodePiece& piece) const {
+  [[nodiscard]] PieceBuffers place_of(const Transfer& transfer, const NodePiece& piece) const {
     const std::size_t own = piece.part_of(local(), transfer.call.count).count;
     if (!is_whole(transfer, piece)) return {rest_->data(), rest_->data(), own};
     const std::size_t begin = piece.offset * size_of(transfer.call.dtype);
@@ -239,7 +239,7 @@ class NodesBackend : public DeviceBackend {
 
   // Phases 1 and 2. Returns the operation that is done when the part is in pinned memory.
   Operation fetch(const Transfer& transfer, const NodePiece& piece, std::size_t p) {
-    const Place place = place_of(transfer, piece);
+    const PieceBuffers place = place_of(transfer, piece);
     const std::size_t width = size_of(transfer.call.dtype);
     if (!is_whole(transfer, piece))
       copy(rest_->data(), transfer.input.data() + piece.offset * width,
@@ -247,7 +247,7 @@ class NodesBackend : public DeviceBackend {
     std::byte* const part = place.output + at(local()) * piece.part * width;
     const Operation summed =
         run_within_node(transfer, Collective::reduce_scatter, piece.part, place.input, part);
-    Stage& stage = stages_[p % kStages];
+    Staging& stage = stages_[p % kStages];
     const auto fetched =
         std::make_shared<cuda_ipc::DeviceOperation>(ringsmith::Event::record(group_.stream));
     out_.wait(fetched->ready());
@@ -267,18 +267,18 @@ class NodesBackend : public DeviceBackend {
     if (transfer.call.op == ReduceOp::avg) transfer.call.op = ReduceOp::sum;
     transfer.input =
         transfer.output = {data, Elements(count), whole.call.dtype, whole.output.site()};
-    const Ring& ring = ring_of(count);
+    const PartRing& ring = ring_of(count);
     run_in_slots(group_.peers, group_.dispatcher.channels(), ring.schedule, ring.plan, transfer);
     group_.peers.waiter().flush();  // this thread may now wait for the device
     group_.peers.health().at_step(-1);
   }
 
-  const Ring& ring_of(std::size_t count) {
+  const PartRing& ring_of(std::size_t count) {
     constexpr std::size_t kMostRings = 512;  // at this number, a new length drops all others
     const auto found = rings_.find(count);
     if (found != rings_.end()) return found->second;
     if (rings_.size() == kMostRings) rings_.clear();
-    Ring ring;
+    PartRing ring;
     ring.schedule =
         ring_between_nodes(group_.peers.size(), count, group_.peers.segments().node_of());
     ring.plan = std::move(make_plans(ring.schedule)[at(group_.peers.rank())]);
@@ -287,10 +287,10 @@ class NodesBackend : public DeviceBackend {
 
   // Phases 4 and 5.
   Operation deliver(const Transfer& transfer, const NodePiece& piece, std::size_t p) {
-    const Place place = place_of(transfer, piece);
+    const PieceBuffers place = place_of(transfer, piece);
     const std::size_t width = size_of(transfer.call.dtype);
     std::byte* const part = place.output + at(local()) * piece.part * width;
-    Stage& stage = stages_[p % kStages];
+    Staging& stage = stages_[p % kStages];
     copy(part, stage.memory->data(), place.own * width, in_);
     stage.emptied = ringsmith::Event::record(in_);
     group_.stream.wait(stage.emptied);
@@ -309,9 +309,9 @@ class NodesBackend : public DeviceBackend {
   Dispatcher node_dispatcher_;
   std::unique_ptr<DeviceBackend> node_, staged_;
   Stream out_, in_;
-  std::array<Stage, kStages> stages_;
-  std::shared_ptr<CommMemory> rest_;   // one element for each rank of the node
-  std::map<std::size_t, Ring> rings_;  // by elements of a part
+  std::array<Staging, kStages> stages_;
+  std::shared_ptr<CommMemory> rest_;       // one element for each rank of the node
+  std::map<std::size_t, PartRing> rings_;  // by elements of a part
 };
 
 std::string why_not(const std::vector<std::vector<int>>& nodes) {

@@ -45,7 +45,7 @@ struct FsdpUnit {
   // The place of parameter p in a tensor like flat.
   [[nodiscard]] Tensor view_in(const Tensor& all, std::size_t p) const;
 
-  // Copies the f32 parameters into a flat tensor, keeps the shard, and frees the rest. If `dtype` is
+  // Copies the f32 parameters into a flat tensor, keeps the shard, frees the rest. If `dtype` is
   // not f32, replaces the parameters by new leaves of this dtype.
   void shard_over(const comm::ProcessGroup& group, DType dtype);
 
