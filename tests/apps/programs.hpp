@@ -129,8 +129,8 @@ inline void write_cifar10(const std::string& folder, const std::vector<int>& lab
   write_text(folder + "/test_batch.bin", bytes);
 }
 
-// The program must have refused its input: the exit code of a usage error, and one line that has all
-// of these words.
+// The program must have refused its input: the exit code of a usage error, and one line that has
+// all of these words.
 inline void require_refusal(const std::string& program, const ProgramResult& r,
                             const std::vector<std::string>& words) {
   constexpr int kUsage = 6;

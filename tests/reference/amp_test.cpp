@@ -257,9 +257,9 @@ TEST_CASE("20 steps of a GPT under autocast have PyTorch's losses", "[on_device]
 
 // All that a step of GPT-2 runs in 16 bits on a device: attention with heads of 64 and an
 // incomplete tile, the classifier with padded rows, casts of all weights; then clipping. The limit
-// is twice the largest effect of one unit in the last place of the initial values, which PyTorch's side of the
-// test has measured ("spread"): a different order of float sums is such a change in every step. The
-// autocast of PyTorch rounds at other places as well.
+// is twice the largest effect of one unit in the last place of the initial values, which PyTorch's
+// side of the test has measured ("spread"): a different order of float sums is such a change in
+// every step. The autocast of PyTorch rounds at other places as well.
 TEST_CASE("20 steps of a GPT with heads of 64 and clipped gradients have PyTorch's losses",
           "[on_device]") {
   if (!has_part("amp")) return;

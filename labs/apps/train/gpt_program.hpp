@@ -3,7 +3,7 @@
 //
 //   train_gpt.cpp    every rank has the whole model (--per-step: and may be lost)
 //   gpt_mesh.cpp     --tensor-parallel, --pipeline: a rank has a part of each block, or some blocks
-//   gpt_sharded.cpp  --shard: a rank keeps a part of every parameter, and gathers the rest for a while
+//   gpt_sharded.cpp  --shard: a rank keeps a part of each parameter, and gathers the rest in use
 #pragma once
 
 #include <cstdint>
