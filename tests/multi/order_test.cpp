@@ -96,7 +96,7 @@ TEST_CASE("small messages are added in rank order, larger ones as direct or ring
           "[multi][comm]") {
   ProcessGroup& g = group();
   const bool on_host = g.device().is_cpu() || g.options().transport == Transport::tcp;  // staged
-  for (const std::size_t n : {10, 8191, 300'007, 1'100'003}) {  // 32 KiB - 4, 1.1 MiB, 4.2 MiB
+  for (const std::size_t n : {10, 8191, 300'007, 2'100'003}) {  // 32 KiB - 4, 1.1 MiB, 8.01 MiB
     Inputs x;
     for (int r = 0; r < g.size(); ++r) x.push_back(wide_values(r, n));
     for (const bool own : {false, true}) {
