@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "kernels/vgpu/api/foreign.hpp"
 #include "kernels/vgpu/api/language.hpp"
 #include "kernels/vgpu/api/runtime.hpp"
 #include "kernels/vgpu/capture.hpp"
@@ -162,11 +163,11 @@ cudaUUID_t Device::uuid() const {
   return id;
 }
 
-bool Device::enable_peer(const Device& peer) {
+bool Device::set_peer(const Device& peer, bool accessible) {
   const std::scoped_lock lock(mutex_);
   const std::uint64_t bit = 1ULL << peer.index_;
-  if ((peers_ & bit) != 0) return false;
-  peers_ |= bit;
+  if (((peers_ & bit) != 0) == accessible) return false;
+  peers_ ^= bit;
   std::uint32_t keys = key_ >= 0 ? 1U << key_ : 0;
   for (int d = 0; d < count(); ++d)
     if ((peers_ >> d & 1U) != 0 && get(d).key_ >= 0) keys |= 1U << get(d).key_;
@@ -302,7 +303,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     *value = known;
     return cudaSuccess;
   };
-  switch (attribute) {
+  switch (static_cast<int>(attribute)) {
     case cudaDevAttrMaxThreadsPerBlock:
       return is(kMostBlockThreads);
     case cudaDevAttrMaxSharedMemoryPerBlock:
@@ -316,9 +317,18 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrComputeCapabilityMajor:
       return is(8);
     case cudaDevAttrComputeCapabilityMinor:
+    case cudaDevAttrComputeMode:
+    case cudaDevAttrIntegrated:
       return is(0);
+    case cudaDevAttrClockRate:
+      return is(1'000'000);
+    case cudaDevAttrCanMapHostMemory:
+    case cudaDevAttrConcurrentKernels:
+    case cudaDevAttrUnifiedAddressing:
+      return is(1);
   }
-  return fail(cudaErrorInvalidValue, "this device attribute is not modelled");
+  return fail(cudaErrorInvalidValue,
+              "device attribute " + std::to_string(attribute) + " is not modelled");
 }
 
 cudaError_t cudaDeviceSynchronize() {
@@ -371,9 +381,17 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
     return fail(cudaErrorInvalidDevice, "a device is not its own peer");
   if (vgpu::Settings::get().peers == vgpu::PeerAccess::none)
     return fail(cudaErrorPeerAccessUnsupported, "peer access is disabled (VGPU_PEERS=none)");
-  if (!Device::current().enable_peer(Device::get(peer)))
+  if (!Device::current().set_peer(Device::get(peer), true))
     return fail(cudaErrorPeerAccessAlreadyEnabled,
                 "device " + std::to_string(Device::current().index()) +
                     " can already access device " + std::to_string(peer));
   return cudaSuccess;
+}
+
+cudaError_t cudaDeviceDisablePeerAccess(int peer) {
+  const Quiet quiet;
+  if (!exists(peer)) return no_device(peer);
+  if (Device::current().set_peer(Device::get(peer), false)) return cudaSuccess;
+  return fail(cudaErrorPeerAccessNotEnabled, "device " + std::to_string(Device::current().index()) +
+                                                 " cannot access device " + std::to_string(peer));
 }

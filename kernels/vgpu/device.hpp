@@ -91,8 +91,8 @@ class Device {
 
   // The protection keys of the memory that this device's kernels may access (its own, its peers').
   [[nodiscard]] std::uint32_t keys() const { return keys_; }
-  // Returns false if access was already enabled.
-  bool enable_peer(const Device& peer);
+  // Enables or disables access to the peer's memory. Returns false if nothing changed.
+  bool set_peer(const Device& peer, bool accessible);
 
   Driver& driver() { return driver_; }
   Residency& residency() { return residency_; }
