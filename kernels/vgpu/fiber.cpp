@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kGap = 64 + 128, kMostGap = 4096;
 constexpr std::uint64_t kStackPattern = 0x5afe57acc0ffee11U;
 
-void begin(context::transfer_t back) {
+void first_entry(context::transfer_t back) {
   const Quiet quiet;
   Fiber* self = arriving;
   static_cast<Fiber*>(back.data)->context = back.fctx;
@@ -88,7 +88,8 @@ void FiberPool::restart(Fiber& fiber) {
 #endif
   fiber.asan_stack = nullptr;
   fiber.entry = entry_;
-  fiber.context = context::make_fcontext(fiber.stack + fiber.stack_bytes, fiber.stack_bytes, begin);
+  fiber.context =
+      context::make_fcontext(fiber.stack + fiber.stack_bytes, fiber.stack_bytes, first_entry);
 }
 
 void FiberPool::name([[maybe_unused]] Fiber& fiber, [[maybe_unused]] const char* text) {

@@ -42,8 +42,8 @@ struct Stage {
                         std::to_string(first ? 0 : wide) + " and " +
                         std::to_string(end ? 0 : wide)};
     for (const float x : in) deeds += ":" + std::to_string(std::lround(x * 64));
-    for (std::size_t i = 0; i < out.size(); ++i)
-      out[i] = (in.empty() ? 1000.0F * float(micro) + float(i) * 100 : in[i]) + own;
+    for (std::size_t at = 0; at < out.size(); ++at)
+      out[at] = (in.empty() ? 1000.0F * float(micro) + float(at) * 100 : in[at]) + own;
     deeds += ' ';
   }
 };
