@@ -73,6 +73,16 @@ constexpr bool equal(A&& a, B&& b, F same = {}, PA of_a = {}, PB of_b = {}) {
                       return std::invoke(same, std::invoke(of_a, x), std::invoke(of_b, y));
                     });
 }
+template <class A, class B>
+constexpr auto mismatch(A&& a, B&& b) {
+  struct Places {
+    decltype(std::begin(a)) in1;
+    decltype(std::begin(b)) in2;
+  };
+  const auto [first, second] =
+      std::mismatch(std::begin(a), std::end(a), std::begin(b), std::end(b));
+  return Places{first, second};
+}
 template <class R>
 constexpr auto max(R&& range) {
   return *std::max_element(std::begin(range), std::end(range));
