@@ -55,7 +55,7 @@ constexpr cudaDataType_t kType = std::is_same_v<T, float> ? CUDA_R_32F
                                  : std::is_same_v<T, f16> ? CUDA_R_16F
                                                           : CUDA_R_16BF;
 
-// 16 bytes, or that of a single element.
+// 16 bytes, or the alignment of a single element.
 template <class T>
 std::size_t alignment_of(const T* p) {
   return aligned_for(p, kAligned / sizeof(T)) ? kAligned : sizeof(T);
@@ -67,7 +67,7 @@ struct Memory {
   std::int64_t rows, columns, ld, batch_stride;
   bool transposed;  // the operand is the transpose of the memory
 
-  // That of all matrices of the batch. The library itself considers the distance of the columns.
+  // The alignment of all matrices of the batch. The library itself considers the columns' distance.
   template <class T>
   [[nodiscard]] std::size_t alignment() const {
     const bool apart = batch_stride * std::int64_t{sizeof(T)} % std::int64_t{kAligned} == 0;
@@ -88,7 +88,7 @@ struct Memory {
   }
 };
 
-// What the library computes besides the product.
+// Computed by the library in addition to the product.
 struct Epilogue {
   cublasLtEpilogue_t kind = CUBLASLT_EPILOGUE_DEFAULT;
   const void* vector = nullptr;
@@ -248,7 +248,7 @@ bool multiply(const Product<T>& p) {
   return Library::get().multiply(b, a, c, p);
 }
 
-// `instead` multiplies what the library does not.
+// `instead` computes the products that the library refuses.
 template <class T, class Instead>
 void multiply(const Product<T>& p, const Instead& instead) {
   if (multiply(p)) return;

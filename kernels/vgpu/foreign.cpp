@@ -1,5 +1,6 @@
 #include "kernels/vgpu/api/foreign.hpp"
 
+#include <memory>
 #include <string>
 
 #include "kernels/vgpu/device.hpp"
@@ -39,13 +40,14 @@ cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t func
     cudaStream_t stream;
     void* data;
   };
+  auto bound = std::make_unique<Bound>(Bound{function, stream, data});
   const cudaError_t error = cudaLaunchHostFunc(
       stream,
       [](void* p) {
-        const Bound bound = *static_cast<Bound*>(p);
-        delete static_cast<Bound*>(p);
-        bound.function(bound.stream, cudaSuccess, bound.data);
+        const std::unique_ptr<Bound> mine(static_cast<Bound*>(p));
+        mine->function(mine->stream, cudaSuccess, mine->data);
       },
-      new Bound{function, stream, data});
+      bound.get());
+  if (error == cudaSuccess) (void)bound.release();  // the stream owns it
   return error;
 }

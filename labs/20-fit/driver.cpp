@@ -187,7 +187,7 @@ KIT_SCENARIO(shards) {
 }
 
 // Calls of one unit: s start_gather, g gather, p parameters, l release, r reduce the next gradient,
-// v set the shard's values to twice what they are. After each: the shards, and the memory.
+// v double the shard's values. After each: the shards, and the memory.
 KIT_SCENARIO(unit) {
   const std::string script = in.text("script");
   const std::vector<lab20::Tensors> model = model_of(in);

@@ -1,11 +1,9 @@
-// A program for nvcc alone (nvcc_test.py): the calls of api/foreign.hpp, cooperative groups, and a
-// kernel in an included file that is launched there.
+// A program for nvcc alone: the calls of api/foreign.hpp, cooperative groups, and a kernel that an
+// included file launches. nvcc_test.py writes that file, and its include before the first line.
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
 #include <cstdio>
 #include <cuda_profiler_api.h>
-
-#include "foreign.cuh"
 
 namespace cg = cooperative_groups;
 

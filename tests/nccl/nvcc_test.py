@@ -80,6 +80,16 @@ int main(void) {
 """
 
 
+# Included by foreign.cu: the translator follows includes by quotes.
+INCLUDED = """#pragma once
+__global__ void add_one_number(int* x, int n) { *x += n; }
+
+inline void add_in_header(int* x, int n, cudaStream_t stream) {
+  add_one_number<<<1, 1, 0, stream>>>(x, n);
+}
+"""
+
+
 def host_programs(folder, nvcc):
     """C, and C++ before C++20, get the runtime's calls from the emulator's headers."""
     nccl = pathlib.Path(nvcc).resolve().parent.parent.parent
@@ -120,8 +130,10 @@ def programs(nvcc, folder):
     check(code == 0 and "all as promised" in said, "such programs have the default stream", said)
     code, said = run([program], env={"VGPU_LEGACY_STREAM": "0", "PATH": "/usr/bin:/bin"})
     check(code == 1 and "line" in said, "with VGPU_LEGACY_STREAM=0 the default stream is refused", said)
-    foreign = pathlib.Path(folder, "foreign")
-    code, said = run([nvcc, *flags, "-o", foreign, HERE / "foreign.cu"])
+    foreign, source = pathlib.Path(folder, "foreign"), pathlib.Path(folder, "foreign.cu")
+    pathlib.Path(folder, "foreign.cuh").write_text(INCLUDED)
+    source.write_text('#include "foreign.cuh"\n' + (HERE / "foreign.cu").read_text())
+    code, said = run([nvcc, *flags, "-o", foreign, source])
     must(code, said, "foreign.cu compiles, with the file that it includes")
     code, said = run([foreign], env={"PATH": "/usr/bin:/bin"})
     check(code == 0 and "all as promised" in said, "foreign.cu: cooperative groups, callbacks, graphs", said)

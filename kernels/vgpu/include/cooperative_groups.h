@@ -1,4 +1,4 @@
-// <cooperative_groups.h> of the emulator: a block, and tiles of 1 to 32 of its neighbouring threads.
+// <cooperative_groups.h> of the emulator: a block, and tiles of 1 to 32 neighbouring threads.
 // Groups of a whole grid, a cluster or several devices, and coalesced groups, are not there: such a
 // program does not compile.
 #pragma once
