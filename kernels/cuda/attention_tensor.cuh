@@ -32,15 +32,16 @@ constexpr int kRowStride = dim + kCopy;
 template <int dim, int rows>
 constexpr int kTileSize = rows* kRowStride<dim>;  // elements
 
-// The head and the tile of its rows on which a block works. The grid has heads x batches x tiles:
-// heads change fastest, so that blocks that run together have the same amount of work. With causal
-// attention, late queries have the most work, so they start first (late_first).
+// The head and the tile of its rows on which a block works. The grid has heads x tiles x batches:
+// batches change slowest, so that blocks that run together share a few sequences, whose keys and
+// values stay in L2. With causal attention, late queries have the most work, so they start first
+// (late_first).
 struct HeadTile {
-  std::int64_t batch = blockIdx.y, head = blockIdx.x;
+  std::int64_t batch = blockIdx.z, head = blockIdx.x;
   int first;  // row
 
   __device__ explicit HeadTile(bool late_first)
-      : first(static_cast<int>(late_first ? gridDim.z - 1 - blockIdx.z : blockIdx.z) *
+      : first(static_cast<int>(late_first ? gridDim.y - 1 - blockIdx.y : blockIdx.y) *
               kTensorRows) {}
 };
 constexpr std::int64_t kMostBatches = 65535, kMostTiles = 65535;  // of a grid
@@ -201,10 +202,11 @@ void launch_tiles(void (*kernel)(Parameters...), const AttentionShape& s, std::s
     cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(bytes)));
   if (s.rows() > 0)
-    launch(kernel,
-           dim3(static_cast<unsigned>(s.heads), static_cast<unsigned>(s.batch),
-                static_cast<unsigned>(ceil_div(s.tokens, kTensorRows))),
-           kTensorThreads, bytes, stream(), arguments...);
+    launch(
+        kernel,
+        dim3(static_cast<unsigned>(s.heads), static_cast<unsigned>(ceil_div(s.tokens, kTensorRows)),
+             static_cast<unsigned>(s.batch)),
+        kTensorThreads, bytes, stream(), arguments...);
 }
 
 }  // namespace ringsmith::kernels::cuda

@@ -3,11 +3,13 @@
 //   1  a block per row, which is read three times: for the mean, for the variance and for the
 //      result. Any length. Backward also uses a block per row for dx, and folds over columns
 //      for dweight and dbias
-//   2  a warp (up to 1024 floats) or a block (up to 4096) per row, which is kept in registers, so
+//   2  a warp (up to 768 floats) or a block (up to 4096) per row, which is kept in registers, so
 //      that memory is read and written once. Backward sums its share of dweight and dbias in
 //      registers while it loops over rows. The blocks write their shares as rows of a small
 //      matrix, and a fold sums its columns. The number of blocks, and therefore the bits, depends
-//      only on the shape
+//      only on the shape. Elements beyond the row are zeros, which change no sum: only the squares
+//      of the variance need comparisons. On an H200 these kernels wait for memory if a warp has
+//      few registers, and for their own instructions if each element is compared with the end
 //
 // If kAdds, the forward kernel first adds the residual, and the backward kernel finally adds the
 // gradient of the sum's other uses. In version 2, the two kernels together read or write eight
@@ -38,14 +40,7 @@ struct Affine {
   }
 };
 
-constexpr int kWarpPacks = 8;  // per lane of a warp (kRowPacks in a block)
-
-template <class T, int kTeam>
-using Share = RowShare<T, kTeam, kTeam == kWarp ? kWarpPacks : kRowPacks>;
-template <class T>
-constexpr std::int64_t kWarpRow = team_capacity<T>(kWarp, kWarpPacks);
-template <class T>
-constexpr std::int64_t kBlockRow = team_capacity<T>(kThreads);
+constexpr int kWarpPacks = 6;  // per lane, if a warp holds a row: 768 floats, as GPT-2 has
 
 template <class In, class Out>
 struct Forward {
@@ -89,27 +84,42 @@ __global__ void forward_any(Forward<In, Out> p) {  // version 1
   }
 }
 
-template <bool kAdds, int kTeam, class In, class Out>
+template <bool kAdds, class Size, class In, class Out>
 __global__ void __launch_bounds__(kThreads) forward_rows(Forward<In, Out> p) {  // version 2
   using T = Wide<In>;
+  constexpr int kTeam = Size::kTeam;
+  using Share = RowShare<T, kTeam, Size::kPacks>;
   const auto count = static_cast<T>(p.n);
   each_row<kTeam>(p.rows, [&](std::int64_t r, int lane) {
-    Share<T, kTeam> row{};
+    Share row{};
     row.load(p.x + r * p.n, p.n, lane, p.packs);
     if constexpr (kAdds) {
-      Share<T, kTeam> residual{};
+      Share residual{};
       residual.load(p.residual + r * p.n, p.n, lane, p.packs);
-      row.with(
-          p.n, lane, [](T& x, T& added) { x = x + added; }, residual);
+      row.with([](T& x, T& added) { x = x + added; }, residual);
       row.store(p.sum + r * p.n, p.n, lane, p.packs);
     }
-    const T mean = row.sum(p.n, lane, [](T x, std::int64_t) { return x; }) / count;
-    const T variance =
-        row.sum(p.n, lane, [=](T x, std::int64_t) { return (x - mean) * (x - mean); }) / count;
+    T sum = 0, squares = 0;
+    row.with([&](T& x) { sum += x; });
+    const T mean = team_reduce<kTeam>(sum, Plus{}) / count;
+    const auto add_square = [&](T& x, std::int64_t) { squares += (x - mean) * (x - mean); };
+    if (p.packs)
+      row.each_in_packs(p.n, lane, add_square);
+    else
+      row.each(p.n, lane, add_square);
+    const T variance = team_reduce<kTeam>(squares, Plus{}) / count;
     const T rstd = 1 / sqrt_of(variance + p.eps);
-    row.each(p.n, lane, [&](T& x, std::int64_t i) {
-      x = p.affine.shift(p.affine.scale((x - mean) * rstd, i), i);
-    });
+    row.with([=](T& x) { x = (x - mean) * rstd; });
+    if (p.affine.weight != nullptr) {
+      Share weight{};
+      weight.load(p.affine.weight, p.n, lane, p.packs);
+      row.with([](T& x, T& w) { x = x * w; }, weight);
+    }
+    if (p.affine.bias != nullptr) {
+      Share bias{};
+      bias.load(p.affine.bias, p.n, lane, p.packs);
+      row.with([](T& x, T& b) { x = x + b; }, bias);
+    }
     row.store(p.y + r * p.n, p.n, lane, p.packs);
     if (lane == 0) {
       p.mean[r] = mean;
@@ -120,14 +130,11 @@ __global__ void __launch_bounds__(kThreads) forward_rows(Forward<In, Out> p) {  
 
 template <bool kAdds, class In, class Out>
 void forward(const Forward<In, Out>& p) {
-  using T = Wide<In>;
   if (p.rows == 0) return;
-  if (p.n <= kWarpRow<T>)
-    launch_over(forward_rows<kAdds, kWarp, In, Out>, p.rows, kThreads / kWarp, p);
-  else if (p.n <= kBlockRow<T>)
-    launch_over(forward_rows<kAdds, kThreads, In, Out>, p.rows, 1, p);
-  else
-    launch_over(forward_any<kAdds, In, Out>, p.rows, 1, p);
+  const bool held = with_team<Wide<In>, kWarpPacks>(p.n, [&]<class Size>(Size) {
+    launch_over(forward_rows<kAdds, Size, In, Out>, p.rows, kThreads / Size::kTeam, p);
+  });
+  if (!held) launch_over(forward_any<kAdds, In, Out>, p.rows, 1, p);
 }
 
 template <class In, class Out>
@@ -171,59 +178,94 @@ __global__ void backward_any(Backward<In, Out> p) {  // version 1, dx only
   }
 }
 
-template <bool kAdds, int kTeam, class In, class Out>
-__global__ void __launch_bounds__(kThreads) backward_rows(Backward<In, Out> p) {  // version 2
+// The two sums over a row in backward, reduced together.
+template <class T>
+struct RowSums {
+  T gradient, dot;
+  __device__ RowSums operator+(const RowSums& b) const {
+    return {gradient + b.gradient, dot + b.dot};
+  }
+};
+template <class T>
+__device__ RowSums<T> from_lane_xor(const RowSums<T>& sums, int lanes) {
+  return {cuda::from_lane_xor(sums.gradient, lanes), cuda::from_lane_xor(sums.dot, lanes)};
+}
+
+template <bool kAdds, class Size, class In, class Out>
+__global__ void __launch_bounds__(kThreads, 2) backward_rows(Backward<In, Out> p) {  // version 2
   using T = Wide<In>;
-  __shared__ T total[2][kTeam == kWarp ? kWarpRow<T> : kBlockRow<T>];
+  constexpr int kTeam = Size::kTeam;
+  using Share = RowShare<T, kTeam, Size::kPacks>;
   const auto count = static_cast<T>(p.n);
-  Share<T, kTeam> dweight{}, dbias{};
+  Share dweight{}, dbias{};
   each_row<kTeam>(p.rows, [&](std::int64_t r, int lane) {
-    Share<T, kTeam> dy{}, x{};
+    Share dy{}, x{};
     dy.load(p.dy + r * p.n, p.n, lane, p.packs);
     x.load(p.x + r * p.n, p.n, lane, p.packs);
     const T mean = p.mean[r], rstd = p.rstd[r];
-    x.with(p.n, lane, [=](T& xhat) { xhat = (xhat - mean) * rstd; });
-    dbias.with(
-        p.n, lane, [](T& to, T& g) { to += g; }, dy);
-    dweight.with(
-        p.n, lane, [](T& to, T& g, T& xhat) { to += g * xhat; }, dy, x);
+    x.with([=](T& xhat) { xhat = (xhat - mean) * rstd; });
+    dbias.with([](T& to, T& g) { to += g; }, dy);
+    dweight.with([](T& to, T& g, T& xhat) { to += g * xhat; }, dy, x);
     if (p.dx == nullptr) return;
-    dy.each(p.n, lane, [&](T& g, std::int64_t i) { g = p.affine.scale(g, i); });
-    T sum = 0, dot = 0;
+    if (p.affine.weight != nullptr) {
+      Share weight{};
+      weight.load(p.affine.weight, p.n, lane, p.packs);
+      dy.with([](T& g, T& w) { g = g * w; }, weight);
+    }
+    RowSums<T> sums{0, 0};
     dy.with(
-        p.n, lane,
         [&](T& g, T& xhat) {
-          sum += g;
-          dot += g * xhat;
+          sums.gradient += g;
+          sums.dot += g * xhat;
         },
         x);
-    sum = team_reduce<kTeam>(sum, Plus{}) / count;
-    dot = team_reduce<kTeam>(dot, Plus{}) / count;
-    dy.with(
-        p.n, lane, [=](T& g, T& xhat) { g = (g - sum - xhat * dot) * rstd; }, x);
+    sums = team_reduce<kTeam>(sums, Plus{});
+    const T mean_g = sums.gradient / count, mean_dot = sums.dot / count;
+    dy.with([=](T& g, T& xhat) { g = (g - mean_g - xhat * mean_dot) * rstd; }, x);
     if constexpr (kAdds) {
       x.load(p.dsum + r * p.n, p.n, lane, p.packs);
-      dy.with(
-          p.n, lane, [](T& g, T& added) { g = g + added; }, x);
+      dy.with([](T& g, T& added) { g = g + added; }, x);
     }
     dy.store(p.dx + r * p.n, p.n, lane, p.packs);
     if constexpr (kAdds && !std::is_same_v<In, Out>)
       if (p.dresidual != nullptr) dy.store(p.dresidual + r * p.n, p.n, lane, p.packs);
   });
   if (p.partials == nullptr) return;
-  // The teams of the block add one after another.
-  const int lane = static_cast<int>(threadIdx.x) % kTeam;
-  for (int team = 0; team < kThreads / kTeam; ++team) {
-    if (static_cast<int>(threadIdx.x) / kTeam == team) {
-      const auto add = [team](T& to, T value) { to = team == 0 ? value : to + value; };
-      dweight.each(p.n, lane, [&](T& v, std::int64_t i) { add(total[0][i], v); });
-      dbias.each(p.n, lane, [&](T& v, std::int64_t i) { add(total[1][i], v); });
+  const int lane = Team<kTeam>().lane;
+  T* const partials = p.partials + std::int64_t{blockIdx.x} * 2 * p.n;
+  if constexpr (kTeam == kThreads) {
+    dweight.each(p.n, lane, [&](T& v, std::int64_t i) { partials[i] = v; });
+    dbias.each(p.n, lane, [&](T& v, std::int64_t i) { partials[p.n + i] = v; });
+  } else {
+    // The teams of the block add one after another.
+    __shared__ T total[2][team_capacity<T>(kTeam, Size::kPacks)];
+    for (int team = 0; team < kThreads / kTeam; ++team) {
+      if (static_cast<int>(threadIdx.x) / kTeam == team) {
+        const auto add = [team](T& to, T value) { to = team == 0 ? value : to + value; };
+        dweight.each(p.n, lane, [&](T& v, std::int64_t i) { add(total[0][i], v); });
+        dbias.each(p.n, lane, [&](T& v, std::int64_t i) { add(total[1][i], v); });
+      }
+      __syncthreads();
     }
-    __syncthreads();
+    for (std::int64_t i = threadIdx.x; i < 2 * p.n; i += kThreads)
+      partials[i] = total[i / p.n][i % p.n];
   }
-  for (std::int64_t i = threadIdx.x; i < 2 * p.n; i += kThreads)
-    p.partials[std::int64_t{blockIdx.x} * 2 * p.n + i] = total[i / p.n][i % p.n];
 }
+
+// dweight and dbias from the blocks' shares. Either may be null.
+template <class T, class In>
+struct GradientSums : Sums<T> {
+  static constexpr bool kPacks = false;
+  const T* partials;  // (blocks, 2, n)
+  In *dweight, *dbias;
+  std::int64_t n;
+  __device__ T term(std::int64_t at, std::int64_t) const { return partials[at]; }
+  template <class At>
+  __device__ void finish(const At& at, T value) const {
+    In* const to = at[0] < n ? dweight : dbias;
+    if (to != nullptr) to[at[0] < n ? at[0] : at[0] - n] = static_cast<In>(value);
+  }
+};
 
 // Folds n columns of `rows` rows, which are `stride` apart.
 template <class Fold>
@@ -254,37 +296,35 @@ T* or_null(std::span<T> s) {
   return s.empty() ? nullptr : s.data();
 }
 
-// If a team is a warp, a block has eight teams. Each of them gets fewer rows, because otherwise
-// 8192 rows would not fill a device.
-constexpr std::int64_t kRowsPerWarp = 4, kRowsPerBlock = 16, kMostBlocks = 1024;
+// A block's share of the gradients is a row that the fold has to read, so blocks are few: those of
+// warps have eight teams, and an H200 holds two of them on each of its 132 multiprocessors.
+constexpr std::int64_t kRowsPerWarp = 2, kRowsPerBlock = 4, kMostBlocks = 256;
 
 template <bool kAdds, class In, class Out>
 void backward(Backward<In, Out> p, In* dweight, In* dbias) {
   using T = Wide<In>;
-  if (p.n > kBlockRow<T>) {
-    if (p.dx != nullptr && p.rows > 0) launch_over(backward_any<kAdds, In, Out>, p.rows, 1, p);
-    if (dweight != nullptr)
-      fold_column_sums(WeightGradient<In, Out>{{}, p.dy, p.x, p.mean, p.rstd, dweight}, p.rows, p.n,
-                       p.n);
-    if (dbias != nullptr)
-      fold_column_sums(SumInto<Out, In>{{}, p.dy, dbias, false}, p.rows, p.n, p.n);
-    return;
-  }
-  const bool warps = p.n <= kWarpRow<T>;
-  const std::int64_t rows_per_block = warps ? kThreads / kWarp * kRowsPerWarp : kRowsPerBlock;
-  const std::int64_t blocks =
-      std::clamp<std::int64_t>(ceil_div(p.rows, rows_per_block), 0, kMostBlocks);
   const bool vectors = dweight != nullptr || dbias != nullptr;
-  const Scratch<T> partials(vectors ? blocks * 2 * p.n : 0);
-  p.partials = vectors ? partials.data() : nullptr;
-  if (blocks > 0)
-    launch(warps ? backward_rows<kAdds, kWarp, In, Out> : backward_rows<kAdds, kThreads, In, Out>,
-           dim3(static_cast<unsigned>(blocks)), kThreads, 0, stream(), p);
-  const auto total = [&](const T* from, In* to) {
-    if (to != nullptr) fold_column_sums(SumInto<T, In>{{}, from, to, false}, blocks, p.n, 2 * p.n);
-  };
-  total(partials.data(), dweight);
-  total(partials.data() + p.n, dbias);
+  const bool held = with_team<T, kWarpPacks>(p.n, [&]<class Size>(Size) {
+    const std::int64_t rows_per_block =
+        Size::kTeam == kWarp ? kThreads / kWarp * kRowsPerWarp : kRowsPerBlock;
+    const std::int64_t blocks =
+        std::clamp<std::int64_t>(ceil_div(p.rows, rows_per_block), 0, kMostBlocks);
+    const Scratch<T> partials(vectors ? blocks * 2 * p.n : 0);
+    p.partials = vectors ? partials.data() : nullptr;
+    if (blocks > 0)
+      launch(backward_rows<kAdds, Size, In, Out>, dim3(static_cast<unsigned>(blocks)), kThreads, 0,
+             stream(), p);
+    if (vectors)
+      fold_column_sums(GradientSums<T, In>{{}, partials.data(), dweight, dbias, p.n}, blocks,
+                       2 * p.n, 2 * p.n);
+  });
+  if (held) return;
+  if (p.dx != nullptr && p.rows > 0) launch_over(backward_any<kAdds, In, Out>, p.rows, 1, p);
+  if (dweight != nullptr)
+    fold_column_sums(WeightGradient<In, Out>{{}, p.dy, p.x, p.mean, p.rstd, dweight}, p.rows, p.n,
+                     p.n);
+  if (dbias != nullptr)
+    fold_column_sums(SumInto<Out, In>{{}, p.dy, dbias, false}, p.rows, p.n, p.n);
 }
 
 template <class T, class M>
@@ -316,7 +356,7 @@ void norm(std::span<const In> x, std::span<const In> weight, std::span<const In>
                            rstd.data(),
                            std::ssize(mean),
                            n,
-                           rows_in_packs<T>(n, x.data(), y.data())});
+                           rows_in_packs<T>(n, x.data(), y.data(), weight.data(), bias.data())});
 }
 
 template <class T, class Out>
@@ -334,7 +374,8 @@ void add_norm(std::span<const T> x, std::span<const Out> residual, std::span<con
                          rstd.data(),
                          std::ssize(mean),
                          n,
-                         rows_in_packs<T>(n, x.data(), residual.data(), sum.data(), y.data())});
+                         rows_in_packs<T>(n, x.data(), residual.data(), sum.data(), y.data(),
+                                          weight.data(), bias.data())});
 }
 
 template <class In, class Out>
@@ -354,7 +395,7 @@ void norm_backward(std::span<const Out> dy, std::span<const In> x, std::span<con
                             nullptr,
                             std::ssize(mean),
                             n,
-                            rows_in_packs<T>(n, dy.data(), x.data(), dx.data())},
+                            rows_in_packs<T>(n, dy.data(), x.data(), dx.data(), weight.data())},
                            or_null(dweight), or_null(dbias));
 }
 
@@ -364,20 +405,20 @@ void add_norm_backward(std::span<const Out> dy, std::span<const T> dsum, std::sp
                        std::span<T> dx, std::span<Out> dresidual, std::span<T> dweight,
                        std::span<T> dbias) {
   const std::int64_t n = row_length<T, T>(sum, mean, dweight, dbias);
-  backward<true, T, Out>(
-      {dy.data(),
-       dsum.data(),
-       sum.data(),
-       {or_null(weight), nullptr},
-       mean.data(),
-       rstd.data(),
-       or_null(dx),
-       or_null(dresidual),
-       nullptr,
-       std::ssize(mean),
-       n,
-       rows_in_packs<T>(n, dy.data(), dsum.data(), sum.data(), dx.data(), dresidual.data())},
-      or_null(dweight), or_null(dbias));
+  backward<true, T, Out>({dy.data(),
+                          dsum.data(),
+                          sum.data(),
+                          {or_null(weight), nullptr},
+                          mean.data(),
+                          rstd.data(),
+                          or_null(dx),
+                          or_null(dresidual),
+                          nullptr,
+                          std::ssize(mean),
+                          n,
+                          rows_in_packs<T>(n, dy.data(), dsum.data(), sum.data(), dx.data(),
+                                           dresidual.data(), weight.data())},
+                         or_null(dweight), or_null(dbias));
 }
 
 }  // namespace

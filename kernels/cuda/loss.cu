@@ -186,12 +186,13 @@ __global__ void logit_rows_any(LogitRows<S> p) {
   }
 }
 
-template <int kTeam, class S>
+template <class Size, class S>
 __global__ void __launch_bounds__(kThreads) logit_rows(LogitRows<S> p) {
   using T = Wide<S>;
+  constexpr int kTeam = Size::kTeam;
   const std::int64_t n = p.labels.classes;
   each_row<kTeam>(p.labels.rows, [&](std::int64_t r, int lane) {
-    RowShare<T, kTeam> row{};
+    RowShare<T, kTeam, Size::kPacks> row{};
     row.load(p.x + r * p.width, n, lane, p.packs);
     T largest = kLowest<T>;
     row.each(n, lane, [&](T& x, std::int64_t) { largest = Larger{}(largest, x); });
@@ -300,12 +301,10 @@ void cross_entropy_rows(std::span<const S> x, const Targets& t, std::span<Wide<S
   const std::int64_t width = std::ssize(x) / labels.rows;
   const bool packs = rows_in_packs<T>(width, x.data());  // the last pack may end in the padding
   const LogitRows<S> p{labels, x.data(), width, statistics.data(), losses.data(), packs};
-  if (labels.classes <= team_capacity<T>(kWarp))
-    launch_over(logit_rows<kWarp, S>, labels.rows, kThreads / kWarp, p);
-  else if (labels.classes <= team_capacity<T>(kThreads))
-    launch_over(logit_rows<kThreads, S>, labels.rows, 1, p);
-  else
-    launch_over(logit_rows_any<S>, labels.rows, 1, p);
+  const bool held = with_team<T, kRowPacks>(labels.classes, [&]<class Size>(Size) {
+    launch_over(logit_rows<Size, S>, labels.rows, kThreads / Size::kTeam, p);
+  });
+  if (!held) launch_over(logit_rows_any<S>, labels.rows, 1, p);
 }
 
 template <class S>

@@ -87,21 +87,32 @@ bool aligned(const T* p, const More*... more) {
 }
 
 // Communication buffers are the caller's memory and may not even be aligned to their elements. A
-// device faults on a misaligned load, so such elements are copied by bytes.
+// device faults on a misaligned access, so such elements are copied by bytes. The bytes are
+// volatile, because nvcc 13.0 otherwise joins the two paths again: into one access of the element's
+// size, aligned or not, or into bytes for every element.
 template <class T>
 __device__ T load_element(const std::byte* p) {
   if (reinterpret_cast<std::uintptr_t>(p) % sizeof(T) == 0) return *reinterpret_cast<const T*>(p);
+  unsigned char bytes[sizeof(T)];
+#pragma unroll
+  for (std::size_t i = 0; i < sizeof(T); ++i)
+    bytes[i] = reinterpret_cast<const volatile unsigned char*>(p)[i];
   T value;
-  memcpy(&value, p, sizeof(T));
+  memcpy(&value, bytes, sizeof(T));
   return value;
 }
 
 template <class T>
 __device__ void store_element(std::byte* p, T value) {
-  if (reinterpret_cast<std::uintptr_t>(p) % sizeof(T) == 0)
+  if (reinterpret_cast<std::uintptr_t>(p) % sizeof(T) == 0) {
     *reinterpret_cast<T*>(p) = value;
-  else
-    memcpy(p, &value, sizeof(T));
+    return;
+  }
+  unsigned char bytes[sizeof(T)];
+  memcpy(bytes, &value, sizeof(T));
+#pragma unroll
+  for (std::size_t i = 0; i < sizeof(T); ++i)
+    reinterpret_cast<volatile unsigned char*>(p)[i] = bytes[i];
 }
 
 // Packs of N elements or, with N = 1, single elements at any address.

@@ -114,11 +114,12 @@ __global__ void backward_any(const T* grad, const T* result, T* out, std::int64_
 
 // --- version 3: rows in registers
 
-template <int kTeam, bool kLog, class T>
+template <class Size, bool kLog, class T>
 __global__ void __launch_bounds__(kThreads)
     forward_rows(const T* in, T* out, std::int64_t rows, std::int64_t n, bool packs) {
+  constexpr int kTeam = Size::kTeam;
   each_row<kTeam>(rows, [&](std::int64_t r, int lane) {
-    RowShare<T, kTeam> row{};
+    RowShare<T, kTeam, Size::kPacks> row{};
     row.load(in + r * n, n, lane, packs);
     T largest = kLowest<T>;
     row.each(n, lane, [&](T& x, std::int64_t) { largest = Larger{}(largest, x); });
@@ -138,53 +139,50 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-template <int kTeam, bool kLog, class T>
+template <class Size, bool kLog, class T>
 __global__ void __launch_bounds__(kThreads)
     backward_rows(const T* grad, const T* result, T* out, std::int64_t rows, std::int64_t n,
                   bool packs) {
+  constexpr int kTeam = Size::kTeam;
   each_row<kTeam>(rows, [&](std::int64_t r, int lane) {
-    using Share = RowShare<T, kTeam>;
+    using Share = RowShare<T, kTeam, Size::kPacks>;
     Share dy{}, y{};
     dy.load(grad + r * n, n, lane, packs);
     y.load(result + r * n, n, lane, packs);
     T sum = 0;
-    dy.with(
-        n, lane, [&](T& g, T& value) { sum += Backward<kLog, T>::term(g, value); }, y);
+    dy.with([&](T& g, T& value) { sum += Backward<kLog, T>::term(g, value); }, y);
     sum = team_reduce<kTeam>(sum, Plus{});
-    dy.with(
-        n, lane, [=](T& g, T& value) { g = Backward<kLog, T>::result(g, value, sum); }, y);
+    dy.with([=](T& g, T& value) { g = Backward<kLog, T>::result(g, value, sum); }, y);
     dy.store(out + r * n, n, lane, packs);
   });
 }
 
-// `arrays` are the inputs and, last, the output.
+// `held` returns the kernel for a team's size. `arrays` are the inputs and, last, the output.
 template <class T, class OfSlices, class OfRows, class OfAnyRows, class... Arrays>
-void launch_version(const Slices& s, OfSlices* slices, OfRows* in_warps, OfRows* in_blocks,
-                    OfAnyRows* any, Arrays*... arrays) {
+void launch_version(const Slices& s, OfSlices* slices, const OfRows& held, OfAnyRows* any,
+                    Arrays*... arrays) {
   const std::int64_t number = s.outer * s.inner;
   if (number == 0 || s.n == 0) return;
   const bool packs = s.n % kPack<T> == 0 && aligned(arrays...);
-  if (s.inner != 1)
-    launch_over(slices, number, kThreads, arrays..., s);
-  else if (s.n <= team_capacity<T>(kWarp))
-    launch_over(in_warps, number, kThreads / kWarp, arrays..., number, s.n, packs);
-  else if (s.n <= team_capacity<T>(kThreads))
-    launch_over(in_blocks, number, 1, arrays..., number, s.n, packs);
-  else
-    launch_over(any, number, 1, arrays..., number, s.n);
+  if (s.inner != 1) return launch_over(slices, number, kThreads, arrays..., s);
+  const bool done = with_team<T, kRowPacks>(s.n, [&]<class Size>(Size size) {
+    launch_over(held(size), number, kThreads / Size::kTeam, arrays..., number, s.n, packs);
+  });
+  if (!done) launch_over(any, number, 1, arrays..., number, s.n);
 }
 
 template <bool kLog, class T>
 void forward(std::span<const T> x, std::span<T> y, Slices s) {
-  launch_version<T>(s, forward_slices<kLog, T>, forward_rows<kWarp, kLog, T>,
-                    forward_rows<kThreads, kLog, T>, forward_any<kLog, T>, x.data(), y.data());
+  launch_version<T>(
+      s, forward_slices<kLog, T>, []<class Size>(Size) { return forward_rows<Size, kLog, T>; },
+      forward_any<kLog, T>, x.data(), y.data());
 }
 
 template <bool kLog, class T>
 void backward(std::span<const T> dy, std::span<const T> y, std::span<T> dx, Slices s) {
-  launch_version<T>(s, backward_slices<kLog, T>, backward_rows<kWarp, kLog, T>,
-                    backward_rows<kThreads, kLog, T>, backward_any<kLog, T>, dy.data(), y.data(),
-                    dx.data());
+  launch_version<T>(
+      s, backward_slices<kLog, T>, []<class Size>(Size) { return backward_rows<Size, kLog, T>; },
+      backward_any<kLog, T>, dy.data(), y.data(), dx.data());
 }
 
 }  // namespace

@@ -30,7 +30,12 @@ Living<CUstream_st>& streams() {
   return *all;
 }
 
+// The driver has one thread for the host functions of all streams, so a function that waits for
+// another stream's host function waits forever (seen on an H200, driver 580). The emulator calls
+// them one at a time, too.
 void call_host_function(cudaHostFn_t function, void* data) {
+  static std::mutex one_at_a_time;
+  const std::scoped_lock lock(one_at_a_time);
   in_host_function = true;
   try {
     const Loud loud;

@@ -17,17 +17,21 @@ namespace {
 
 const Device kDevice = Device::cuda(0);
 
-// A host flag that a stream sets once all operations queued before the flag are complete.
+// A byte of host memory that a stream sets once all operations queued before are complete. A memset
+// sets it, because the host functions of all streams wait for each other: one that waits at a Gate
+// would delay this flag.
 class Flag {
  public:
-  explicit Flag(const Stream& stream) {
-    cuda_check(cudaLaunchHostFunc(
-        stream.get(), [](void* self) { static_cast<Flag*>(self)->raised_ = true; }, this));
+  explicit Flag(const Stream& stream) : byte_(Bytes(1)) {
+    *byte_.data() = std::byte{0};
+    cuda_check(cudaMemsetAsync(byte_.data(), 1, 1, stream.get()));
   }
-  [[nodiscard]] bool raised() const { return raised_; }
+  [[nodiscard]] bool raised() const {
+    return *static_cast<const volatile std::byte*>(byte_.data()) != std::byte{0};
+  }
 
  private:
-  std::atomic<bool> raised_{false};
+  PinnedBlock byte_;
 };
 
 }  // namespace

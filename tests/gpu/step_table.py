@@ -132,7 +132,7 @@ LAUNCHED = [
     (r"\bforward<", "attention, forward"),
     (r"backward_keys<|backward_queries<|row_dots", "attention, backward"),
     (r"forward_rows<|forward_any<", "layer norm, forward"),
-    (r"backward_rows<|backward_any<|SumInto<float, float>", "layer norm, backward"),
+    (r"backward_rows<|backward_any<|GradientSums<", "layer norm, backward"),
     (r"SumInto<bf16, bf16>", "products, backward"),
     (r"UnaryOp", "GELU, forward"),
     (r"BinaryOp|map_strided<\d+, .*Binary", "residual, backward"),
@@ -157,16 +157,19 @@ def fold_depth(terms):
 
 
 def norm_blocks(s):
-    """Rows of partial sums that layer norm's backward kernel writes: one per block (layernorm.cu)."""
+    """Rows of partial sums that layer norm's backward kernel writes: one per block, which has eight teams if a warp holds
+    a row (layernorm.cu, rows.cuh)."""
     file = "kernels/cuda/layernorm.cu"
-    rows, most = (all_reduce_table.constant(file, rf"{name} = (\d+)") for name in ("kRowsPerWarp", "kMostBlocks"))
-    return min(math.ceil(s.tokens() / (8 * rows)), most)
+    rows, most, packs = (all_reduce_table.constant(file, rf"{name} = (\d+)")
+                         for name in ("kRowsPerTeam", "kMostBlocks", "kWarpPacks"))
+    teams = 8 if s.dim <= 32 * packs * 4 else 1
+    return min(math.ceil(s.tokens() / (teams * rows)), most)
 
 
 # Launches that folds need beyond their first, by part. Small shapes need none for layer norm.
 DEEPER = {
     "products, backward": lambda s: 4 * s.layers * (fold_depth(s.tokens()) - 1),
-    "layer norm, backward": lambda s: 2 * (2 * s.layers + 1) * (fold_depth(norm_blocks(s)) - 1),
+    "layer norm, backward": lambda s: (2 * s.layers + 1) * (fold_depth(norm_blocks(s)) - 1),
 }
 
 
@@ -196,10 +199,11 @@ SLOTS = {
                              ("backward_queries<64>", lambda s: 4 * tiles(s))],
     "gelu": [("map_packs<UnaryOp<*)8>,*bf16,*bf16>", lambda s: warps(4 * TERMS["LNC"](s) / 32))],
     "GeluBackward": [("map_packs<BinaryOp<*)9>,*bf16,*bf16,*bf16>", lambda s: warps(4 * TERMS["LNC"](s) / 32))],
-    "add_layer_norm": [("forward_rows<true,*32,*float,*bf16>", TERMS["LN"])],
-    "layer_norm": [("forward_rows<false,*32,*float,*bf16>", lambda s: TERMS["LN"](s) + s.tokens())],
-    "AddLayerNormBackward": [("backward_rows<true,*32,*float,*bf16>", TERMS["LN"])],
-    "LayerNormBackward": [("backward_rows<false,*32,*float,*bf16>", lambda s: TERMS["LN"](s) + s.tokens())],
+    # By the eight warps of a block, for each row.
+    "add_layer_norm": [("forward_rows<true,*<256,*1>,*float,*bf16>", lambda s: 8 * TERMS["LN"](s))],
+    "layer_norm": [("forward_rows<false,*<256,*1>,*float,*bf16>", lambda s: 8 * (TERMS["LN"](s) + s.tokens()))],
+    "AddLayerNormBackward": [("backward_rows<true,*<256,*1>,*float,*bf16>", lambda s: 8 * TERMS["LN"](s))],
+    "LayerNormBackward": [("backward_rows<false,*<256,*1>,*float,*bf16>", lambda s: 8 * (TERMS["LN"](s) + s.tokens()))],
     "cross_entropy": [("logit_rows_any<bf16>", lambda s: warps(TERMS["NV"](s) / 8))],
     "CrossEntropyBackward": [("logit_gradient<256,*8,*bf16>", lambda s: warps(TERMS["NV"](s) / 8))],
 }

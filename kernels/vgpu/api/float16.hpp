@@ -19,7 +19,7 @@ template <class Storage>
 class Float16 {
  public:
   Float16() = default;
-  Float16(float f) : bits_(Storage(f).bits) {}
+  Float16(float f) : bits_(std::isnan(f) ? kNaN : Storage(f).bits) {}
   Float16(double d) : Float16(round_to_odd(d)) {}
   Float16(int i) : Float16(static_cast<double>(i)) {}
   operator float() const {
@@ -63,6 +63,8 @@ class Float16 {
   }
 
  private:
+  static constexpr std::uint16_t kNaN = 0x7FFF;  // a device's conversions lose the payload of a NaN
+
   // Converts to float. A value that float cannot hold is rounded to odd.
   static float round_to_odd(double d) {
     float f = static_cast<float>(d);

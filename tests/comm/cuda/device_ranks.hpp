@@ -10,6 +10,7 @@
 #include "runtime/device/stream.hpp"
 #include "tests/comm/thread_ranks.hpp"
 #include "tests/support/device_bytes.hpp"
+#include "tests/support/same_value.hpp"
 
 namespace ringsmith::test {
 
@@ -46,7 +47,7 @@ class DeviceData {
     if (!guarded(0, begin_) || !guarded(begin_ + n_ * sizeof(T), got.size())) return n_ + 1;
     std::size_t bad = 0;
     for (std::size_t i = 0; i < n_; ++i)
-      bad += std::memcmp(got.data() + begin_ + i * sizeof(T), &expected[i], sizeof(T)) != 0 ? 1 : 0;
+      bad += same_value(got.data() + begin_ + i * sizeof(T), expected[i]) ? 0 : 1;
     return bad;
   }
 

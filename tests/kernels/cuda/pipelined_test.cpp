@@ -66,6 +66,7 @@ struct Stored {
   }
 };
 
+#ifdef RINGSMITH_VGPU
 // The bits of an element on the emulator, which depend neither on the storage order nor on the
 // alignment or the number of stages: a tensor core's operation adds 16 products in ascending order.
 // A device's tensor core adds them in an order of its choice.
@@ -81,6 +82,7 @@ bf16 emulated(const Case& c, const Stored& a, const Stored& b, const Stored& to,
   if (c.bias) sum += static_cast<float>(bias[j]);
   return bf16(c.how == Store::add ? static_cast<float>(to.at(q, i, j)) + sum : sum);
 }
+#endif
 
 // Tolerance: half a unit in the last place of bf16, plus the error of float sums of k terms.
 void check(const Case& c, cuda::PipelineStages stages) {
