@@ -30,7 +30,7 @@ COMPILE := JOBS="$(JOBS_ASKED)" .ci/compile "$(DIR)"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # two targets would build in the same folder; each build is parallel by itself
-.PHONY: help packages core-path deps deps-train deps-vm deps-labs configure build install uninstall train doctor test test-all test-systems test-kills test-resume test-per-step test-neighbours test-sweeps bench nvcc-check test-planted nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format hooks sanitize fuzz clean
+.PHONY: help packages core-path deps deps-train deps-vm deps-labs configure build install uninstall train doctor test test-all test-systems test-kills test-resume test-per-step test-neighbours test-sweeps bench nvcc-check nvcc-build test-planted nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format hooks sanitize fuzz clean
 
 help: ## this list (ALL=1: with a description of every target)
 	@.ci/help $(MAKEFILE_LIST)
@@ -129,6 +129,13 @@ bench: build ## measure against the peers: medians of alternating runs
 nvcc-check: configure ## compile all .cu files by nvcc for 75, 80 and 90 (not run); check registers, spills, scopes, budgets
 	@$(COMPILE) nvcc_check
 	@[ ! -d "$(DIR)/nvcc_check" ] || tests/gpu/compiled.py "$(DIR)/nvcc_check" $(if $(UPDATE),--update)
+
+nvcc-build: deps ## build by nvcc all that test-gpu runs, for compute capability 90 (not run)
+	@if command -v nvcc > /dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then \
+	  cmake --preset gpu -B "$(BUILD)/gpu" -G Ninja -DRINGSMITH_CUDA_ARCHITECTURES=90 > /dev/null && \
+	  cmake --build "$(BUILD)/gpu" --parallel $(JOBS) --target gpu_programs && \
+	  echo "nvcc-build: the programs in $(BUILD)/gpu/bin were built, not run"; \
+	else echo "nvcc-build: nvcc was not found: NOT built"; fi
 
 test-planted: configure ## plant mistakes in copies of kernels, one by one; the tests must find each (long)
 	@$(COMPILE) tests_kernels_cuda

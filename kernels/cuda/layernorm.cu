@@ -296,19 +296,20 @@ T* or_null(std::span<T> s) {
   return s.empty() ? nullptr : s.data();
 }
 
-// A block's share of the gradients is a row that the fold has to read, so blocks are few: those of
-// warps have eight teams, and an H200 holds two of them on each of its 132 multiprocessors.
-constexpr std::int64_t kRowsPerWarp = 2, kRowsPerBlock = 4, kMostBlocks = 256;
+// A block's share of the gradients is a row that the fold has to read, so blocks are as few as fill
+// an H200. Each of its 132 multiprocessors holds two blocks of eight teams, or four of one team.
+constexpr std::int64_t kRowsPerWarp = 2, kRowsPerBlock = 4;
+constexpr std::int64_t kMostBlocks = 256, kMostBlocksOfOneTeam = 512;
 
 template <bool kAdds, class In, class Out>
 void backward(Backward<In, Out> p, In* dweight, In* dbias) {
   using T = Wide<In>;
   const bool vectors = dweight != nullptr || dbias != nullptr;
   const bool held = with_team<T, kWarpPacks>(p.n, [&]<class Size>(Size) {
-    const std::int64_t rows_per_block =
-        Size::kTeam == kWarp ? kThreads / kWarp * kRowsPerWarp : kRowsPerBlock;
+    constexpr bool kWarps = Size::kTeam == kWarp;
     const std::int64_t blocks =
-        std::clamp<std::int64_t>(ceil_div(p.rows, rows_per_block), 0, kMostBlocks);
+        std::min(ceil_div(p.rows, kWarps ? kThreads / kWarp * kRowsPerWarp : kRowsPerBlock),
+                 kWarps ? kMostBlocks : kMostBlocksOfOneTeam);
     const Scratch<T> partials(vectors ? blocks * 2 * p.n : 0);
     p.partials = vectors ? partials.data() : nullptr;
     if (blocks > 0)

@@ -7,7 +7,8 @@
 // The library's heuristic takes longer than a small product, so its choice is cached for every kind
 // of product. There is one handle per device. A workspace from the caching allocator lets the
 // library split k if C is small. Only reduction schemes that add the parts in float are permitted:
-// the others round each part to the type of C, and by default the library may choose them.
+// the others round each part to the type of C, and by default the library may choose them. A 16-bit
+// product that is added to C (Store::add) is rounded before the addition, and once more after it.
 //
 // The library does not support every product. If it has no algorithm, or refuses the product with
 // its own algorithm, the caller computes it with another version of the ladder.

@@ -1,5 +1,6 @@
 """The figures of an H100 (SXM, 80 GB) from which step_table.py and all_reduce_table.py predict times, with their
-sources; and the assumptions about how much of them is reached. None was measured with this code."""
+sources; and how much of them kernels reach. Those marked H200 were measured with this code on an H200 (RESULTS.md), which
+is the same processor with a memory of 4.8 TB/s; nothing was measured on an H100."""
 import dataclasses
 import math
 
@@ -26,23 +27,27 @@ NVLINK_DATA = Figure(370e9, "bytes/s each way without headers", "an engineer of 
 MMA = Figure(0.63, "of the tensor cores' peak by mma.sync, which all our kernels use",
              "Luo et al., Dissecting the NVIDIA Hopper architecture through microbenchmarking, 2024")
 
-# ---- assumptions: what kernels reach ----
-ISSUE = Figure(0.6, "of the schedulers' cycles issue an instruction",
-               "assumed: kernels of 8 to 16 warps that wait for shared memory and tensor cores")
+# ---- what kernels reach ----
+H200 = "H200, one kernel at a time, 2026-11-27"
+ISSUE = Figure(0.7, "of the schedulers' cycles issue an instruction", f"{H200}: 0.68 to 0.74, GELU and the classifier")
+ATTENTION = {  # operation: share, instead of ISSUE
+    "attention_qkv": Figure(0.38, "of the schedulers' cycles issue an instruction of the hot loop", H200),
+    "AttentionQkvBackward": Figure(0.28, "of the schedulers' cycles issue an instruction of the hot loop",
+                                   f"{H200}: 8 warps per multiprocessor wait for shared memory and tensor cores"),
+}
 LAUNCH = Figure(1.5e-6, "s from the end of a kernel to the first loads of the next",
                 "assumed: 0.9 us between kernels of a stream (NVIDIA, Getting started with CUDA graphs), and the ramp")
 HOST = Figure(5e-6, "s of the host per launch", "assumed: the driver's 2 to 3 us, allocator, tape")
 PRODUCTS = {  # tokens of a batch: share of TENSOR
-    4096: Figure(0.53, "of the tensor cores' peak",
-                 "assumed of cuBLASLt at 4,096 rows and 768 to 3,072 columns: 2 to 5 waves of tiles, K = 768"),
-    32768: Figure(0.68, "of the tensor cores' peak", "assumed of cuBLASLt at 32,768 rows"),
+    4096: Figure(0.63, "of the tensor cores' peak", f"{H200}: 0.66; in a long run clocks are 5 % lower"),
+    32768: Figure(0.70, "of the tensor cores' peak", f"{H200}: 0.74; in a long run clocks are 5 % lower"),
 }
 SHARES = {  # of MEMORY, by kind of kernel
-    "stream": Figure(0.80, "of the memory's bandwidth", "assumed: a copy reaches 0.78 to 0.90"),
-    "norm": Figure(0.70, "of the memory's bandwidth", "assumed: reductions with a block per multiprocessor"),
-    "norm backward": Figure(0.55, "of the memory's bandwidth", "assumed: 245 registers, 8 warps per multiprocessor"),
-    "classifier": Figure(0.65, "of the memory's bandwidth", "assumed"),
-    "optimizer": Figure(0.87, "of the memory's bandwidth", "assumed: long streams, no reduction"),
+    "stream": Figure(0.79, "of the memory's bandwidth", f"{H200}: sums of the residual stream"),
+    "norm": Figure(0.78, "of the memory's bandwidth", H200),
+    "norm backward": Figure(0.69, "of the memory's bandwidth", f"{H200}: 128 registers, 16 warps per multiprocessor"),
+    "classifier": Figure(0.70, "of the memory's bandwidth", f"{H200}: the gradient; instructions limit the sums"),
+    "optimizer": Figure(0.80, "of the memory's bandwidth", H200),
 }
 
 # ---- assumptions about hand-offs between devices ----
@@ -55,9 +60,9 @@ KERNEL = Figure(3.0e-6, "s from a launch until all blocks of a kernel run, and i
 AGREEMENT = Figure(8e-6, "s of the hosts per call: agreement of 8 processes in shared memory, launch", "assumed")
 
 
-def issue_rate(sms=SMS.value):
+def issue_rate(sms=SMS.value, share=ISSUE.value):
     """Instructions per second of all warps on `sms` multiprocessors."""
-    return sms * SCHEDULERS.value * CLOCK.value * ISSUE.value
+    return sms * SCHEDULERS.value * CLOCK.value * share
 
 
 def product_share(tokens):

@@ -57,11 +57,13 @@ def all_reduce_section():
 def block(model):
     share = {n: f.value for n, f in h100.PRODUCTS.items()}
     notes = [
-        "Assumed: cuBLASLt reaches "
+        "Of an H100, as measured on an H200: cuBLASLt reaches "
         + " and ".join(f"{100 * x:.0f} % of 989 TFLOP/s with {n:,} tokens" for n, x in share.items())
-        + f"; a scheduler issues an instruction in {100 * h100.ISSUE.value:.0f} % of its cycles; kernels reach "
+        + f"; a scheduler issues an instruction in {100 * h100.ISSUE.value:.0f} % of its cycles, in attention "
+        + " and ".join(f"{100 * f.value:.0f} %" for f in h100.ATTENTION.values())
+        + " (forward, backward); kernels reach "
         + ", ".join(f"{100 * f.value:.0f} % ({kind})" for kind, f in h100.SHARES.items())
-        + " of 3.35 TB/s. [h100.py](h100.py) has every assumption with its reason. The head is a separate matrix, as in "
+        + " of 3.35 TB/s. [h100.py](h100.py) has every figure with its source. The head is a separate matrix, as in "
         "`gpt2.sh`: 163 M parameters.",
         f"llm.c, measured on 8 H100: {step_table.LLM_C_TOKENS / 1e3:.0f},000 tokens/s on each "
         "(10^10 tokens in 45 minutes: [modded-nanogpt's first record](https://github.com/KellerJordan/modded-nanogpt), "

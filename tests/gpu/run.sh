@@ -12,6 +12,7 @@
 #               device
 #   bench       kernels compared with the measured copy bandwidth, the versions of matrix products
 #   gpt2        a step in GPT-2's shape compared with PyTorch's, and its share of the device's peak
+#   profile     the kernels of one step of GPT-2's shape, measured one by one by Nsight Compute
 #   registers   each kernel's registers, and its spills
 #   rings       processes on 1 to 8 devices, both engines, compared with NCCL if PyTorch has it
 #   tests       all tests that run on the emulator elsewhere: ctest -L vgpu
@@ -36,7 +37,7 @@
 set -u
 cd "$(dirname "$0")/../.." || exit
 stop() { echo "test-gpu: $1" >&2; exit 6; }
-parts="device build kernels kernel-engine bench gpt2 registers rings tests training sanitizers memcheck"
+parts="device build kernels kernel-engine bench gpt2 profile registers rings tests training sanitizers memcheck"
 simulate="" only=$parts budget="" out="" dir=""
 while [ $# -gt 0 ]; do
   case $1 in
@@ -151,7 +152,7 @@ part_device() {
   part 24 30 "links between devices" nvidia-smi topo -m
 }
 part_build() {
-  local targets="tests_device tests_kernels_cuda tests_comm_cuda tests_parallel_cuda kernel_bench all_reduce_perf dp_vs_ddp train_gpt train_bench"
+  local targets=gpu_programs
   local configure="cmake --preset gpu -B $dir -G Ninja -DRINGSMITH_CUDA_ARCHITECTURES=${arch:-}"
   [ -z "$simulate" ] || configure="cmake --preset release -B $dir -G Ninja"
   # shellcheck disable=SC2016
@@ -173,6 +174,24 @@ part_bench() {
   done
 }
 part_gpt2() { part 30 600 "training in GPT-2's shape beside PyTorch" env GPT2_SHAPE=$shape tests/bench/gpt2.sh "$bin" ${simulate:+1}; }
+part_profile() {
+  if [ -n "$simulate" ]; then
+    not_run profile "the emulator has no time of a kernel"
+    return
+  elif ! command -v ncu > /dev/null; then
+    not_run profile "no ncu on PATH"
+    return
+  fi
+  for batch in 4 32; do
+    # shellcheck disable=SC2016
+    part 22 120 "kernels of a step of $batch x 1,024 tokens, bf16" bash -c 'echo "batch $0" > "$1" &&
+      ncu --csv --clock-control none --cache-control none --profile-from-start off \
+        --metrics gpu__time_duration.sum,dram__bytes.sum,sm__inst_issued.sum "$2"/train_bench gpt --device cuda --amp bf16 \
+        --pad-vocabulary 128 --layers 12 --dim 768 --heads 12 --context 1024 --vocabulary 50257 --batch $0 --steps 2 \
+        --warmup 1 >> "$1" && tests/gpu/profile.py "$1"' $batch "$work/step-$batch.csv" "$bin"
+    [ -z "$out" ] || cp "$work/step-$batch.csv" "$out"
+  done
+}
 # check TOOL PROGRAM DEADLINE: runs the program under this tool of compute-sanitizer. Without the
 # caching allocator each tensor is a separate allocation, which memcheck knows.
 check() {
