@@ -110,6 +110,7 @@ def check_scopes(folder):
             name = re.match(r"\.entry (\w+)", body)[1]
             body = body.split("\n.func")[0]
             kernels += 1
+            body = re.sub(r"volatile\.(?:global\.)?u8", "u8", body)  # bytes, of misaligned elements: check_bytes()
             ordered = re.findall(r"\b(?:ld|st|atom|red)\.(?:\w+\.)*?(?:relaxed|acquire|release|acq_rel|volatile)[\w.]*", body)
             for access in ordered:
                 if ".sys" not in access and access != INSIDE:
@@ -162,6 +163,18 @@ def check_hand_offs(folder):
                     stop(f"{file}: {name} has no {access} of a whole line")
             if re.search(r"\bst\.relaxed\.sys\.(?:global\.)?[bus]64", body):
                 stop(f"{file}: {name} stores half a line")
+
+
+def check_bytes(folder):
+    """Buffers may begin at any byte, and a device faults on a misaligned access. So every kernel has, for elements of
+    several bytes, accesses of bytes, too. nvcc 13.0 once joined both paths of a store into one of the element's size."""
+    for file in "ring.cu.ptx", "direct.cu.ptx":
+        for kernel, name, body in bodies_of(folder / RINGS / file):
+            if re.search(r"<(?:unsigned|signed) char>", name):
+                continue
+            for access in "ld", "st":
+                if not re.search(rf"\b{access}\.volatile\.global\.u8\b", body):
+                    stop(f"{file}: {name} has no {access} of single bytes: it faults if a buffer is misaligned")
 
 
 # The matrix products of the lesson's table, for sm_90: version, file, kernel, marks, and the multiply-adds of a warp by
@@ -294,6 +307,7 @@ PLANTED = {
     "no fence": ("ring.cu.ptx", r"fence\.acq_rel\.sys;", ""),
     "a release of a counter": ("ring.cu.ptx", r"st\.relaxed\.sys\.(?=(?:\w+\.)*[bus]64)", "st.release.sys."),
     "a remainder for each load": ("direct.cu.ptx", r"\badd\.s32", "rem.s32"),
+    "stores of elements at any address": ("direct.cu.ptx", r"st\.volatile\.global\.u8", "st.global.f32"),
     "a line in two stores": ("*.ptx", r"st\.relaxed\.sys\.global\.v2\.b64", "st.relaxed.sys.global.b64"),
 }
 
@@ -304,12 +318,14 @@ def plant_mistakes(folder):
             rings = pathlib.Path(copy) / RINGS
             shutil.copytree(folder / RINGS, rings)
             file = next(f for f in sorted(rings.glob(files)) if re.search(pattern, f.read_text()))
-            file.write_text(re.sub(pattern, instead, file.read_text(), count=1))
+            everywhere = "any address" in what
+            file.write_text(re.sub(pattern, instead, file.read_text(), count=0 if everywhere else 1))
             try:
                 check_spills(kernels_of(pathlib.Path(copy)))
                 check_scopes(pathlib.Path(copy))
                 check_bounds(pathlib.Path(copy))
                 check_hand_offs(pathlib.Path(copy))
+                check_bytes(pathlib.Path(copy))
             except SystemExit:
                 continue
         stop(f"{what} was planted into {file.name} and not refused")
@@ -352,6 +368,7 @@ def main():
     rings, handed = check_spills(found), check_scopes(a.folder)
     check_bounds(a.folder)
     check_hand_offs(a.folder)
+    check_bytes(a.folder)
     plant_mistakes(a.folder)
     check_ladder(a.folder, version, a.update)
     version = f"nvcc {version}"
