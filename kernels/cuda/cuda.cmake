@@ -4,6 +4,9 @@
 # In the first configuration, the target nvcc_check also compiles them with nvcc, to find code that
 # only the host compiler accepts.
 set(RINGSMITH_CUDA_ARCHITECTURES 75 80 90 CACHE STRING "compute capabilities that nvcc compiles for")
+# Sources with instructions that only one architecture has, and that architecture. They are compiled for it besides the
+# others, if the number without the letter is among them: a device loads the code that is made for it alone.
+set(RINGSMITH_CUDA_FEATURES "kernels/cuda/matmul_wgmma\\.cu 90a")
 # --fmad=false is like -ffp-contract=off; a kernel that needs a fused multiply-add calls fmaf().
 # Warning 554 is off, because View<const T> has a conversion to itself, which never runs.
 set(RINGSMITH_NVCC_FLAGS --fmad=false --expt-relaxed-constexpr --extended-lambda -Werror=all-warnings --diag-suppress=554
@@ -32,6 +35,21 @@ set(RINGSMITH_VGPU_CHECKS)
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT RINGSMITH_SANITIZE MATCHES "undefined")
   set(RINGSMITH_VGPU_CHECKS -fsanitize=alignment,integer-divide-by-zero)
 endif()
+
+# Sets TO to nvcc's options for the architecture of RINGSMITH_CUDA_FEATURES that the source needs.
+function(ringsmith_feature_options SOURCE TO)
+  set(${TO} "" PARENT_SCOPE)
+  foreach(FEATURE ${RINGSMITH_CUDA_FEATURES})
+    string(REPLACE " " ";" FEATURE ${FEATURE})
+    list(GET FEATURE 0 PATTERN)
+    list(GET FEATURE 1 ARCHITECTURE)
+    string(REGEX REPLACE "[a-z]$" "" NUMBER ${ARCHITECTURE})
+    if(SOURCE MATCHES "${PATTERN}$" AND NUMBER IN_LIST RINGSMITH_CUDA_ARCHITECTURES)
+      string(TOUPPER ${ARCHITECTURE} NAME)
+      set(${TO} -gencode arch=compute_${ARCHITECTURE},code=sm_${ARCHITECTURE} -DRINGSMITH_SM${NAME} PARENT_SCOPE)
+    endif()
+  endforeach()
+endfunction()
 
 # Adds the emulator's library, which is STATIC unless ARGN says SHARED (labs/nccl/nccl.cmake).
 function(ringsmith_vgpu_library NAME)
@@ -119,6 +137,10 @@ function(ringsmith_cuda_sources TARGET)
   endforeach()
   if(RINGSMITH_CUDA STREQUAL "nvcc")
     target_compile_options(${TARGET} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${RINGSMITH_NVCC_FLAGS}>")
+    foreach(SOURCE ${SOURCES})
+      ringsmith_feature_options(${SOURCE} OPTIONS)
+      set_property(SOURCE ${SOURCE} APPEND PROPERTY COMPILE_OPTIONS ${OPTIONS})
+    endforeach()
   else()
     # -g1, because the emulator's reports name file and line. `#pragma unroll` is for nvcc and clang
     # only.
@@ -160,9 +182,11 @@ function(ringsmith_nvcc_check)
       set(PTX COMMAND ${RINGSMITH_NVCC} -std=c++20 -I${PROJECT_SOURCE_DIR} ${RINGSMITH_NVCC_FLAGS} -arch=compute_90 -ptx
                       ${SOURCE} -o ${PROJECT_BINARY_DIR}/nvcc_check/${NAME}.ptx)
     endif()
+    ringsmith_feature_options(${SOURCE} FEATURE)
     add_custom_command(OUTPUT ${OBJECT} COMMAND ${CMAKE_COMMAND} -E make_directory ${FOLDER}
                        COMMAND sh -c "\"$@\" 2> '${SAID}' || { cat '${SAID}' >&2; exit 1; }" nvcc
-                               ${NVCC} -std=c++20 -I${PROJECT_SOURCE_DIR} ${RINGSMITH_NVCC_FLAGS} ${CODE} -Xptxas=-v -no-compress
+                               ${NVCC} -std=c++20 -I${PROJECT_SOURCE_DIR} ${RINGSMITH_NVCC_FLAGS} ${CODE} ${FEATURE} -Xptxas=-v
+                               -no-compress
                                -MD -MF ${OBJECT}.d -c ${SOURCE} -o ${OBJECT}
                        ${PTX}
                        DEPENDS ${SOURCE} DEPFILE ${OBJECT}.d COMMENT "nvcc ${NAME}" VERBATIM)
