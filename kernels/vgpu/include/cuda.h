@@ -18,13 +18,9 @@ CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* size, CUdeviceptr point
 
 typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;
+// CUDA aligns it to 64 bytes. A parameter that is aligned so makes g++ print a note about its ABI.
 typedef struct CUtensorMap_st {
-#ifdef __cplusplus
-  alignas(64)
-#else
-  _Alignas(64)
-#endif
-      cuuint64_t opaque[16];
+  cuuint64_t opaque[16];
 } CUtensorMap;
 typedef enum CUtensorMapDataType { CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 = 9 } CUtensorMapDataType;
 typedef enum CUtensorMapInterleave { CU_TENSOR_MAP_INTERLEAVE_NONE = 0 } CUtensorMapInterleave;
