@@ -4,6 +4,9 @@
 # In the first configuration, the target nvcc_check also compiles them with nvcc, to find code that
 # only the host compiler accepts.
 set(RINGSMITH_CUDA_ARCHITECTURES 75 80 90 CACHE STRING "compute capabilities that nvcc compiles for")
+# Files with instructions that only Hopper has. If 90 is among the architectures, they are compiled for sm_90a, too, which
+# a Hopper device prefers to sm_90, and with RINGSMITH_SM90A defined.
+set(RINGSMITH_HOPPER_SOURCES kernels/cuda/matmul_wgmma.cu)
 # --fmad=false is like -ffp-contract=off; a kernel that needs a fused multiply-add calls fmaf().
 # Warning 554 is off, because View<const T> has a conversion to itself, which never runs.
 set(RINGSMITH_NVCC_FLAGS --fmad=false --expt-relaxed-constexpr --extended-lambda -Werror=all-warnings --diag-suppress=554
@@ -32,6 +35,17 @@ set(RINGSMITH_VGPU_CHECKS)
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT RINGSMITH_SANITIZE MATCHES "undefined")
   set(RINGSMITH_VGPU_CHECKS -fsanitize=alignment,integer-divide-by-zero)
 endif()
+
+# Sets TO to true if SOURCE needs code for sm_90a.
+function(ringsmith_needs_hopper SOURCE TO)
+  cmake_path(ABSOLUTE_PATH SOURCE BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+  cmake_path(RELATIVE_PATH SOURCE BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+  if(SOURCE IN_LIST RINGSMITH_HOPPER_SOURCES AND 90 IN_LIST RINGSMITH_CUDA_ARCHITECTURES)
+    set(${TO} TRUE PARENT_SCOPE)
+  else()
+    set(${TO} FALSE PARENT_SCOPE)
+  endif()
+endfunction()
 
 # Adds the emulator's library, which is STATIC unless ARGN says SHARED (labs/nccl/nccl.cmake).
 function(ringsmith_vgpu_library NAME)
@@ -119,6 +133,13 @@ function(ringsmith_cuda_sources TARGET)
   endforeach()
   if(RINGSMITH_CUDA STREQUAL "nvcc")
     target_compile_options(${TARGET} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${RINGSMITH_NVCC_FLAGS}>")
+    foreach(SOURCE ${SOURCES})
+      ringsmith_needs_hopper(${SOURCE} HOPPER)
+      if(HOPPER)
+        set_property(SOURCE ${SOURCE} APPEND PROPERTY COMPILE_OPTIONS
+                     "SHELL:-gencode arch=compute_90a,code=sm_90a" -DRINGSMITH_SM90A)
+      endif()
+    endforeach()
   else()
     # -g1, because the emulator's reports name file and line. `#pragma unroll` is for nvcc and clang
     # only.
@@ -160,9 +181,16 @@ function(ringsmith_nvcc_check)
       set(PTX COMMAND ${RINGSMITH_NVCC} -std=c++20 -I${PROJECT_SOURCE_DIR} ${RINGSMITH_NVCC_FLAGS} -arch=compute_90 -ptx
                       ${SOURCE} -o ${PROJECT_BINARY_DIR}/nvcc_check/${NAME}.ptx)
     endif()
+    # Here sm_90a replaces sm_90, because a cubin does not say which of them it is for.
+    set(CODE_HERE ${CODE})
+    ringsmith_needs_hopper(${SOURCE} HOPPER)
+    if(HOPPER)
+      list(TRANSFORM CODE_HERE REPLACE "_90" "_90a")
+      list(APPEND CODE_HERE -DRINGSMITH_SM90A)
+    endif()
     add_custom_command(OUTPUT ${OBJECT} COMMAND ${CMAKE_COMMAND} -E make_directory ${FOLDER}
                        COMMAND sh -c "\"$@\" 2> '${SAID}' || { cat '${SAID}' >&2; exit 1; }" nvcc
-                               ${NVCC} -std=c++20 -I${PROJECT_SOURCE_DIR} ${RINGSMITH_NVCC_FLAGS} ${CODE} -Xptxas=-v -no-compress
+                               ${NVCC} -std=c++20 -I${PROJECT_SOURCE_DIR} ${RINGSMITH_NVCC_FLAGS} ${CODE_HERE} -Xptxas=-v -no-compress
                                -MD -MF ${OBJECT}.d -c ${SOURCE} -o ${OBJECT}
                        ${PTX}
                        DEPENDS ${SOURCE} DEPFILE ${OBJECT}.d COMMENT "nvcc ${NAME}" VERBATIM)

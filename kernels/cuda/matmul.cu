@@ -21,21 +21,26 @@ constexpr int kBest = 7;
 // Converting to the pointer type selects the overload for float.
 void (*const kBlocked)(const Product<float>&) = matmul_blocked;
 void (*const kLibrary)(const Product<float>&) = matmul_cublaslt;
+void (*const kWgmma)(const Product<float>&) = matmul_wgmma;
+bool always() { return true; }
 template <PipelineStages stages, class T>
 void pipelined(const Product<T>& p) {
   matmul_pipelined(p, stages);
 }
 
 const std::array kVersions{
-    MatmulVersion{1, "naive", matmul_naive},
-    MatmulVersion{2, "tiled", matmul_tiled},
-    MatmulVersion{3, "blocked", kBlocked},
-    MatmulVersion{4, "vectorised", matmul_vectorised},
-    MatmulVersion{5, "TF32 cores", matmul_tensor_tf32},
-    MatmulVersion{6, "BF16 cores", matmul_tensor_bf16},
-    MatmulVersion{7, "cuBLASLt", kLibrary},
-    MatmulVersion{8, "pipelined BF16 cores", pipelined<PipelineStages::two, float>},
-    MatmulVersion{9, "BF16 cores, 4 stages", pipelined<PipelineStages::four, float>},
+    MatmulVersion{1, "naive", matmul_naive, always},
+    MatmulVersion{2, "tiled", matmul_tiled, always},
+    MatmulVersion{3, "blocked", kBlocked, always},
+    MatmulVersion{4, "vectorised", matmul_vectorised, always},
+    MatmulVersion{5, "TF32 cores", matmul_tensor_tf32, has_tensor_cores},
+    MatmulVersion{6, "BF16 cores", matmul_tensor_bf16, has_tensor_cores},
+    MatmulVersion{7, "cuBLASLt", kLibrary, always},
+    MatmulVersion{8, "pipelined BF16 cores", pipelined<PipelineStages::two, float>,
+                  has_tensor_cores},
+    MatmulVersion{9, "BF16 cores, 4 stages", pipelined<PipelineStages::four, float>,
+                  has_tensor_cores},
+    MatmulVersion{10, "wgmma BF16 cores", kWgmma, has_wgmma},
 };
 
 std::atomic<int> chosen{0};
@@ -50,6 +55,7 @@ void multiply(const Product<Half>& p) {
   if constexpr (std::is_same_v<Half, bf16>) {
     if (number == 8) return pipelined<PipelineStages::two>(p);
     if (number == 9) return pipelined<PipelineStages::four>(p);
+    if (number == 10) return matmul_wgmma(p);
   }
   number == 7 ? matmul_cublaslt(p) : matmul_blocked(p);
 }

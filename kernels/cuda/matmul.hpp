@@ -9,12 +9,14 @@
 //   7  cuBLASLt      matmul_cublaslt.cu    the vendor's library (emulated: plain loops)
 //   8  pipelined     matmul_pipelined.cu   BF16 cores by ldmatrix and mma, while cp.async copies
 //   9  4 stages                            the next slab (9: three) into shared memory
+//  10  wgmma         matmul_wgmma.cu       Hopper: slabs are copied by one thread (TMA) and multiplied
+//                                          where they are, in shared memory
 //
 // kernels::cuda::matmul and linear use cuBLASLt on a device and version 4 on the emulator, unless
 // set_matmul_version() selects another version. `kernel_bench matmul --device cuda --rung 3`
 // measures version 3.
 //
-// f16 and bf16, for mixed precision, have versions 3 and 7, and bf16 also has 8 and 9. If another
+// f16 and bf16, for mixed precision, have versions 3 and 7, and bf16 also has 8 to 10. If another
 // version is selected, or on the emulator none, they use version 3. Doubles, for gradient checks,
 // always use version 3.
 #pragma once
@@ -61,13 +63,21 @@ enum class PipelineStages : std::uint8_t { two, four };
 void matmul_pipelined(const Product<float>& product, PipelineStages stages);
 void matmul_pipelined(const Product<bf16>& product, PipelineStages stages);
 
+// Operands are rounded to bfloat16, sums are floats. Throws UsageError unless the device's compute
+// capability is 9.0 (Hopper) and the program was compiled for sm_90a, too.
+void matmul_wgmma(const Product<float>& product);
+void matmul_wgmma(const Product<bf16>& product);
+
 void require_tensor_cores();
 [[nodiscard]] bool has_tensor_cores();
+void require_wgmma();
+[[nodiscard]] bool has_wgmma();
 
 struct MatmulVersion {
   int number;
   const char* name;
   void (*run)(const Product<float>& product);
+  bool (*available)();  // on the current device
 };
 [[nodiscard]] std::span<const MatmulVersion> matmul_versions();
 

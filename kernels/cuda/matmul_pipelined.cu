@@ -37,10 +37,10 @@
 // If operands do not fit packs of 16 bytes (a misaligned view, an odd stride), they are stored
 // element by element into the same slabs. Operands of float are first rounded to dense bf16
 // matrices. Each element is one sum over k in float, in an order that depends only on the shape.
+#include "kernels/cuda/dense_rows.cuh"
 #include "kernels/cuda/matmul.hpp"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/pack.cuh"
-#include "kernels/cuda/scratch.hpp"
 #include "kernels/cuda/strided.cuh"
 #include "runtime/base/error.hpp"
 
@@ -304,49 +304,10 @@ void run(const Product<bf16>& p) {
                           p.bias, p.batches, p.a_batch, p.b_batch, p.c_batch});
 }
 
-// A separate function, because nvcc accepts no device lambda in a constructor.
-void round_rows(const Matrix<const float>& from, std::int64_t batch_stride, std::int64_t count,
-                std::int64_t stride, bf16* to) {
-  for_each(from.rows * from.cols * count, [=] __device__(std::int64_t i) {
-    std::int64_t rest = i;
-    const std::int64_t c = take_digit(rest, from.cols), r = take_digit(rest, from.rows);
-    to[(rest * from.rows + r) * stride + c] =
-        bf16(from.data[rest * batch_stride + r * from.row_stride + c * from.col_stride]);
-  });
-}
-
-// The rounded matrices of a batch, one after another, with rows padded to a multiple of 8 elements.
-struct Rounded {
-  Matrix<const bf16> matrix;
-  std::int64_t batch;
-  Scratch<bf16> memory;
-
-  // The rows run along whichever dimension is contiguous in m.
-  Rounded(const Matrix<const float>& m, std::int64_t batch_stride, std::int64_t batches)
-      : batch(rounded_up(by_columns(m) ? m.rows : m.cols) * (by_columns(m) ? m.cols : m.rows)),
-        memory(std::max<std::int64_t>(batch * (batch_stride == 0 ? 1 : batches), 1)) {
-    const bool turned = by_columns(m);
-    const Matrix<const float> from = turned ? m.t() : m;
-    const std::int64_t stride = rounded_up(from.cols);
-    const std::int64_t count = batch_stride == 0 ? 1 : batches;
-    bf16* const to = memory.data();
-    round_rows(from, batch_stride, count, stride, to);
-    matrix = {to, from.rows, from.cols, stride, 1};
-    if (turned) matrix = matrix.t();
-    if (batch_stride == 0) batch = 0;
-  }
-
- private:
-  static bool by_columns(const Matrix<const float>& m) {
-    return m.row_stride == 1 && m.col_stride != 1;
-  }
-  static std::int64_t rounded_up(std::int64_t n) { return ceil_div(n, kCopy) * kCopy; }
-};
-
 template <int stages>
 void run(const Product<float>& p) {
   if (p.c.rows * p.c.cols * p.batches == 0) return;
-  const Rounded a(p.a, p.a_batch, p.batches), b(p.b, p.b_batch, p.batches);
+  const DenseRows a(p.a, p.a_batch, p.batches), b(p.b, p.b_batch, p.batches);
   start<stages>(Job<float>{operand(a.matrix, a.batch), operand(b.matrix.t(), b.batch), p.c, p.store,
                            p.bias, p.batches, a.batch, b.batch, p.c_batch});
 }

@@ -51,6 +51,8 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
   view_.grid_dim = grid.grid;
   // Dynamic shared memory ends at a page that faults and starts at a multiple of 16 bytes.
   view_.dynamic_shared = dynamic_ + kMostShared - (grid.shared_bytes + 15) / 16 * 16;
+  async_.begin_block(static_cast<std::byte*>(view_.dynamic_shared), grid.shared_bytes,
+                     shared_address(view_.dynamic_shared));
   count_ = block.x * block.y * block.z;
   begun_ = finished_ = arrived_ = 0;
   ready_.clear();
@@ -127,6 +129,7 @@ void BlockRunner::run_one(Fiber* self) {
   t.reads = {};
   t.copies.clear();
   t.groups = 0;
+  t.multiplies_fenced = false;
   current_thread = &t;
   watched_.turn();
 #ifdef VGPU_TSAN
@@ -169,7 +172,11 @@ Fiber* BlockRunner::choose(Fiber* free) {
     ready_.clear();
     next_ready_ = 0;
     if (begun_ < count_) return free != nullptr ? free : idle_fiber();
-    if (finished_ == count_) return &fibers_.host();
+    if (finished_ == count_) {
+      async_.end_block();
+      return &fibers_.host();
+    }
+    if (async_.deliver()) continue;
     if (spinning_.empty())
       stuck("barrier divergence: threads wait for others that will never arrive");
     pause();
@@ -195,6 +202,9 @@ std::string BlockRunner::describe() const {
         break;
       case Thread::State::barrier:
         what = "wait in __syncthreads() at " + place;
+        break;
+      case Thread::State::mbarrier:
+        what = "wait for an mbarrier at " + place + async_.describe(t.mbarrier);
         break;
       case Thread::State::warp:
         what = "wait for their warp at " + place;
@@ -239,6 +249,13 @@ int BlockRunner::device() const { return grid_->queue.device().index(); }
 bool BlockRunner::beyond_dynamic_shared(const void* address) const {
   const auto distance = static_cast<const std::byte*>(address) - (dynamic_ + kMostShared);
   return distance >= 0 && distance < static_cast<std::ptrdiff_t>(guard_page());
+}
+
+std::uint32_t BlockRunner::shared_address(const void* p) const {
+  constexpr std::uint32_t kWindow = 1 << 18;  // shared addresses have 18 bits
+  const auto before_end = dynamic_ + kMostShared - static_cast<const std::byte*>(p);
+  if (before_end < 0 || before_end > static_cast<std::ptrdiff_t>(kWindow)) return 0;
+  return kWindow - static_cast<std::uint32_t>(before_end);
 }
 
 void BlockRunner::stuck(const char* what) {

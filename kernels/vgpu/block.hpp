@@ -25,6 +25,7 @@
 
 #include "kernels/vgpu/api/tensor.hpp"
 #include "kernels/vgpu/api/thread.hpp"
+#include "kernels/vgpu/async_proxy.hpp"
 #include "kernels/vgpu/fault.hpp"
 #include "kernels/vgpu/fiber.hpp"
 #include "kernels/vgpu/grid.hpp"
@@ -118,7 +119,15 @@ struct AsyncCopy {
 };
 
 struct Thread : ThreadView {
-  enum class State : std::uint8_t { not_begun, running, barrier, warp, spinning, finished };
+  enum class State : std::uint8_t {
+    not_begun,
+    running,
+    barrier,
+    mbarrier,
+    warp,
+    spinning,
+    finished
+  };
   struct Read {
     const void* address = nullptr;
     std::uint64_t value = 0;
@@ -132,7 +141,9 @@ struct Thread : ThreadView {
   LaneRequest lane;           // the thread's request at a meeting of the warp
   void* released = nullptr;   // to ThreadSanitizer: what the last release fence has released
   std::vector<AsyncCopy> copies;
-  unsigned groups = 0;  // number of committed cp.async groups
+  unsigned groups = 0;             // number of committed cp.async groups
+  const void* mbarrier = nullptr;  // for which the thread sleeps
+  bool multiplies_fenced = false;  // by wgmma.fence, since the thread last used its sums
 };
 
 class BlockRunner {
@@ -151,6 +162,11 @@ class BlockRunner {
   // Brings self().lane to the meeting of the mask's lanes and returns with its answer.
   void meet(WarpOp op, unsigned mask, const Source& where, Together together = nullptr);
   void spin(const Source& where);
+  void sleep(const void* mbarrier, const Source& where);  // until wake()
+  void wake(std::uint16_t thread);
+  AsyncProxy& async() { return async_; }
+  // The shared address (api/wgmma.hpp) of a pointer into the dynamic shared memory.
+  [[nodiscard]] std::uint32_t shared_address(const void* p) const;
   void progress() { progress_ = true; }
   std::uint64_t draw(std::uint64_t n) { return random_.below(n); }  // 0 to n - 1
   // For reports about the running thread. They may be written in a signal handler.
@@ -187,6 +203,7 @@ class BlockRunner {
   std::size_t next_ready_ = 0;
   std::vector<std::uint16_t> spinning_;
   std::array<Warp, 32> warps_;
+  AsyncProxy async_{*this};
   Fiber* running_ = nullptr;
 
   Grid* grid_ = nullptr;

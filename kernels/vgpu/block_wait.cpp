@@ -131,6 +131,18 @@ void BlockRunner::close_meetings(unsigned number) {
   suspend();
 }
 
+void BlockRunner::sleep(const void* mbarrier, const Source& where) {
+  Thread& t = self();
+  t.where = where;
+  t.mbarrier = mbarrier;
+  t.state = Thread::State::mbarrier;
+  suspend();
+}
+void BlockRunner::wake(std::uint16_t thread) {
+  make_ready(thread);
+  progress_ = true;
+}
+
 // Called when no thread can run except spinning ones, which wait for another block, kernel, device
 // or process. The first calls without progress return immediately, because the other side may run
 // on another core. The next calls yield this core, and all later calls sleep briefly.

@@ -236,7 +236,7 @@ using vgpu::Quiet;
 
 namespace {
 
-constexpr int kSharedBytes = 48 << 10, kSharedBytesOptin = 99 << 10;
+constexpr int kSharedBytes = 48 << 10, kSharedBytesOptin = 227 << 10;
 using vgpu::kMultiprocessors, vgpu::kMostBlockThreads, vgpu::kMostResidentThreads;
 
 bool exists(int device) { return device >= 0 && device < Device::count(); }
@@ -288,7 +288,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->maxGridSize[1] = properties->maxGridSize[2] = 0xffff;
   properties->multiProcessorCount = kMultiprocessors;
   properties->maxThreadsPerMultiProcessor = kMostResidentThreads;
-  properties->major = 8;
+  properties->major = 9;
   properties->pciBusID = Device::get(device).number();
   properties->l2CacheSize = 1 << 20;
   properties->unifiedAddressing = 1;
@@ -315,7 +315,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMultiProcessorCount:
       return is(kMultiprocessors);
     case cudaDevAttrComputeCapabilityMajor:
-      return is(8);
+      return is(9);
     case cudaDevAttrComputeCapabilityMinor:
     case cudaDevAttrComputeMode:
     case cudaDevAttrIntegrated:

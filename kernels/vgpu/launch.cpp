@@ -19,7 +19,7 @@ namespace vgpu {
 
 namespace {
 
-constexpr std::size_t kSharedBytes = 48 << 10, kSharedBytesOptin = 99 << 10;
+constexpr std::size_t kSharedBytes = 48 << 10, kSharedBytesOptin = 227 << 10;
 
 struct SharedLimits {
   std::mutex mutex;
@@ -142,7 +142,7 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
                       "cudaFuncSetAttribute: this attribute is not modelled");
   if (value < 0 || static_cast<std::size_t>(value) > vgpu::kSharedBytesOptin)
     return vgpu::fail(cudaErrorInvalidValue,
-                      "cudaFuncSetAttribute: at most 99 KiB of shared memory");
+                      "cudaFuncSetAttribute: at most 227 KiB of shared memory");
   auto& limits = vgpu::shared_limits();
   const std::scoped_lock lock(limits.mutex);
   limits.of_kernel[kernel] = static_cast<std::size_t>(value);

@@ -188,6 +188,7 @@ LADDER = [
     (6, "tensor", "tensor<Bf16>", "HMMA,LDG,STS", 16 * 8 * 16),
     (8, "pipelined", "pipelined<2,*bf16>", "HMMA,LDGSTS,LDSM", 16 * 8 * 16),
     (9, "pipelined", "pipelined<4,*bf16>", "HMMA,LDGSTS,LDSM", 16 * 8 * 16),
+    (10, "wgmma", "hopper<true,*true,*bf16>", "HGMMA", 64 * 256 * 16 // 4),  # a warp's share
 ]
 
 

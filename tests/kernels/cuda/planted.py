@@ -17,14 +17,15 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PIPELINED, EMBEDDING = "kernels/cuda/matmul_pipelined.cu", "kernels/cuda/embedding.cu"
 LIBRARY = "kernels/cuda/matmul_cublaslt.cu"
+WGMMA, HOPPER = "kernels/cuda/matmul_wgmma.cu", "kernels/cuda/wgmma.cuh"
 ATTENTION = "kernels/cuda/attention_tensor.cu"
 OPTIM, LOSS, NORM = "kernels/cuda/optim.cu", "kernels/cuda/loss.cu", "kernels/cuda/layernorm.cu"
 ELEMENTWISE, COPY = "kernels/cuda/elementwise.cu", "kernels/cuda/copy.cu"
 TABLE, PACK = "kernels/cuda/table.cuh", "kernels/cuda/pack.cuh"
-CASES = {PIPELINED: "[pipelined]", LIBRARY: "[cublaslt]", EMBEDDING: "*embedding*,*one row*,*outside the table*", ATTENTION: "[attention_tensor]",
+CASES = {PIPELINED: "[pipelined]", WGMMA: "[wgmma]", LIBRARY: "[cublaslt]", EMBEDDING: "*embedding*,*one row*,*outside the table*", ATTENTION: "[attention_tensor]",
          OPTIM: "[optim]", LOSS: "[cross_entropy],[classifier]", NORM: "[add_layer_norm],[half]", ELEMENTWISE: "[half]",
          COPY: "[half]"}
-USERS = {TABLE: OPTIM, PACK: ELEMENTWISE}
+USERS = {TABLE: OPTIM, PACK: ELEMENTWISE, HOPPER: WGMMA}
 
 # Description, source, then the text to replace and its replacement.
 PLANTED = [
@@ -64,6 +65,39 @@ PLANTED = [
     ("what C held is not added", PIPELINED, "static_cast<float>(to) + sum : sum", "sum : sum"),
     ("a bias by row", PIPELINED, "job.bias[c]", "job.bias[r % job.c.cols]"),
     ("warps skip the last rows of C", PIPELINED, "row + warp_row < job.c.rows", "row + warp_row + 1 < job.c.rows"),
+    ("no fence after the barriers' initialisation", WGMMA, "    fence_async_proxy();\n", ""),
+    ("a thread stores into a stage, and no fence publishes it", WGMMA, "      fence_multiply();\n",
+     "      if (thread == kWarpgroup) const_cast<bf16*>(a)->bits ^= 1;\n      fence_multiply();\n"),
+    ("consumers wait for the other parity", WGMMA, "wait(full + turn.stage, turn.parity);", "wait(full + turn.stage, turn.parity ^ 1);"),
+    ("the producer waits for the other parity", WGMMA, "turn.parity ^ 1);  // at first", "turn.parity);  // at first"),
+    ("the parity never changes", WGMMA, "    parity ^= 1;\n", ""),
+    ("a stage is empty before its products have been waited for", WGMMA, "      wait_multiply<1>();\n", ""),
+    ("a wait for one group less", WGMMA, "wait_multiply<1>", "wait_multiply<2>"),
+    ("no commit of products", WGMMA, "      commit_multiply();\n", ""),
+    ("sums are stored before they are computed", WGMMA, "    finish_multiply(sums);\n", ""),
+    ("no fence before products", WGMMA, "      fence_multiply();\n", ""),
+    ("fewer bytes are announced", WGMMA, "expect_bytes(arrived, kStage *", "expect_bytes(arrived, kSlabB *"),
+    ("more bytes are announced", WGMMA, "expect_bytes(arrived, kStage *", "expect_bytes(arrived, (kStage + 8) *"),
+    ("all threads arrive", WGMMA, "if (thread % kWarpgroup == 0) arrive(", "arrive("),
+    ("one consumer's arrival is enough", WGMMA, "init_barrier(empty + s, 2)", "init_barrier(empty + s, 1)"),
+    ("the stage in use is declared empty", WGMMA, "if (step > 0) release(previous)", "if (step > 0) release(turn.stage)"),
+    ("the last stage of a tile is never empty", WGMMA, "    finish_multiply(sums);\n    release(previous);\n", "    finish_multiply(sums);\n"),
+    ("a wrong distance of 8 lines", WGMMA, "kGroupBytes = 8 * kRowBytes", "kGroupBytes = 4 * kRowBytes"),
+    ("a wrong distance of 64 lines", WGMMA, "kBoxSize * static_cast<int>(sizeof(bf16)), kGroupBytes", "kGroupBytes, kGroupBytes"),
+    ("a wrong distance of 16 of k", WGMMA, "matrix(slab + k, 0,", "matrix(slab + 2 * k, 0,"),
+    ("another swizzle", HOPPER, "kSwizzle128 = 1", "kSwizzle128 = 2"),
+    ("storage orders of A and B change places", WGMMA, "multiply_async<!a_along_k, !b_along_k>", "multiply_async<!b_along_k, !a_along_k>"),
+    ("sums of the tile before are added to", WGMMA, "step + k > 0", "step + k >= 0"),
+    ("both consumers multiply the same rows", WGMMA, " + consumer * kBoxSize", ""),
+    ("the last slab is left out if it is not whole", WGMMA, "static_cast<int>(ceil_div(job.depth, kDepth))", "static_cast<int>(job.depth / kDepth)"),
+    ("one matrix of A for the whole batch", WGMMA, "job.a_batched ? static_cast<int>(tile.batch) : 0", "0"),
+    ("the last group has as many rows as the others", WGMMA, "in_group % rows", "in_group % kTogether"),
+    ("no barrier of the warp before it reads staged rows", WGMMA, "    __syncwarp();\n    if (!job.packs", "    if (!job.packs"),
+    ("no barrier of the warp before it stages more rows", WGMMA, "    __syncwarp();  // the chunk before has been read\n", ""),
+    ("columns behind the last are stored by packs", WGMMA, "p.c.row_stride % kUnit == 0 && p.c.cols % kUnit == 0", "p.c.row_stride % kUnit == 0"),
+    ("a tensor map for a misaligned matrix", WGMMA, " &&\n         aligned_for(m.data, kUnit);", ";"),
+    ("a tensor map for rows that are not 16 bytes apart", WGMMA, "         other % kUnit == 0 && ", "         "),
+    ("a bias by row", WGMMA, "job.bias[at]", "job.bias[0]"),
     ("cuBLASLt may round the parts of a sum", LIBRARY,
      "    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,\n        static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));\n", ""),
     ("no algorithm counts as one", LIBRARY, " || (status == CUBLAS_STATUS_SUCCESS && found == 0))", ")"),
