@@ -152,6 +152,7 @@ class BlockRunner {
   void meet(WarpOp op, unsigned mask, const Source& where, Together together = nullptr);
   void spin(const Source& where);
   void progress() { progress_ = true; }
+  [[nodiscard]] Grid& grid() const { return *grid_; }
   std::uint64_t draw(std::uint64_t n) { return random_.below(n); }  // 0 to n - 1
   // For reports about the running thread. They may be written in a signal handler.
   [[nodiscard]] std::string describe_self() const;
