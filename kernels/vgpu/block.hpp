@@ -168,6 +168,7 @@ class BlockRunner {
   // The shared address (api/wgmma.hpp) of a pointer into the dynamic shared memory.
   [[nodiscard]] std::uint32_t shared_address(const void* p) const;
   void progress() { progress_ = true; }
+  [[nodiscard]] Grid& grid() const { return *grid_; }
   std::uint64_t draw(std::uint64_t n) { return random_.below(n); }  // 0 to n - 1
   // For reports about the running thread. They may be written in a signal handler.
   [[nodiscard]] std::string describe_self() const;

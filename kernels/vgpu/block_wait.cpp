@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include "kernels/vgpu/api/foreign_launch.hpp"
 #include "kernels/vgpu/block.hpp"
 #include "kernels/vgpu/order.hpp"
 
@@ -173,6 +174,31 @@ void BlockRunner::pause() {
 
 int barrier(Combine combine, bool predicate, const Source& where) {
   return active_runner->barrier(combine, predicate, where);
+}
+
+bool grid_is_cooperative() { return active_runner->grid().cooperative; }
+void meet_grid(const Source& where) { active_runner->grid().meet(where); }
+
+// The last block to arrive begins the next turn. The others spin, so that blocks that have not
+// begun get a thread.
+void Grid::meet(const Source& where) {
+  BlockRunner& runner = *active_runner;
+  if (!cooperative) {
+    const Quiet quiet;
+    runner.stuck("grid_group::sync() in a kernel that cudaLaunchCooperativeKernel did not launch");
+  }
+  const std::uint32_t turn = turn_.load(std::memory_order_acquire);
+  if (met_.fetch_add(1, std::memory_order_acq_rel) + 1 == blocks_) {
+    met_.store(0, std::memory_order_relaxed);
+    turn_.store(turn + 1, std::memory_order_release);
+    return;
+  }
+  while (turn_.load(std::memory_order_acquire) == turn) {
+    const Quiet quiet;
+    runner.spin(where);
+  }
+  const Quiet quiet;
+  runner.progress();
 }
 
 void nanosleep(unsigned, const Source& where) {

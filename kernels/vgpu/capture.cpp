@@ -73,9 +73,11 @@ cudaError_t capture_ends(const Queue& queue) {
               "cudaStreamEndCapture: " + culprit + " invalidated the capture of " + queue.name());
 }
 
-bool capture_is_invalid(const Queue& queue) {
+bool capture_is_invalid(Queue& queue) {
+  const Queue* const origin = queue.capture_origin();
+  if (origin == nullptr) return false;
   const std::scoped_lock lock(captures().mutex);
-  const auto found = find_capture(queue);
+  const auto found = find_capture(*origin);
   return found != captures().active.end() && !found->invalidated_by.empty();
 }
 
@@ -96,10 +98,11 @@ cudaError_t refuse_unsafe(const char* call) {
   return streams.empty() ? cudaSuccess : refuse(call, streams);
 }
 
-cudaError_t refuse_captured(const Queue& queue, const char* call) {
+cudaError_t refuse_captured(Queue& queue, const char* call) {
   const Quiet quiet;
+  const Queue* const origin = queue.capture_origin();
   const std::scoped_lock lock(captures().mutex);
-  const auto found = find_capture(queue);
+  const auto found = find_capture(origin != nullptr ? *origin : queue);
   if (found != captures().active.end()) found->invalidated_by = call;
   return refuse(call, queue.name());
 }

@@ -14,13 +14,13 @@ void capture_begins(const Queue& queue, cudaStreamCaptureMode mode);
 // Returns an error if the capture was invalidated, or if it is another thread's. In the latter case
 // the capture continues.
 cudaError_t capture_ends(const Queue& queue);
-[[nodiscard]] bool capture_is_invalid(const Queue& queue);
+[[nodiscard]] bool capture_is_invalid(Queue& queue);
 
 // For an unsafe call that does not concern a captured stream: returns success, or invalidates the
 // captures that forbid the call to this thread, and returns an error.
 cudaError_t refuse_unsafe(const char* call);
 // For an unsafe call that concerns the captured queue: always invalidates the capture.
-cudaError_t refuse_captured(const Queue& queue, const char* call);
+cudaError_t refuse_captured(Queue& queue, const char* call);
 // For a call on the device's legacy default stream, which would wait for the captured work of a
 // blocking stream: invalidates the captures of the device's blocking streams.
 cudaError_t refuse_implicit(const Device& device, const char* call);

@@ -42,7 +42,10 @@ cudaError_t check_side(const char* call, const char* which, const void* p, std::
     return fail(cudaErrorInvalidValue, std::string(call) + ": the " + which + " is null");
   const Device* owner = Device::owner(p);
   const auto import = owner == nullptr ? vgpu::Imports::get().find(p) : std::nullopt;
-  if (side != Side::any && (side == Side::device) != (owner != nullptr || import))
+  const auto pinned =
+      owner == nullptr && !import ? vgpu::PinnedMemory::get().find(p) : std::nullopt;
+  if (side != Side::any && !(pinned && pinned->managed) &&
+      (side == Side::device) != (owner != nullptr || import))
     return fail(cudaErrorInvalidValue, std::string(call) + ": the kind says that the " + which +
                                            " is " + (side == Side::device ? "device" : "host") +
                                            " memory, but it is " + vgpu::describe_address(p));
@@ -55,7 +58,7 @@ cudaError_t check_side(const char* call, const char* which, const void* p, std::
       return fail(cudaErrorInvalidValue,
                   std::string(call) + ": the " + which + " is " + vgpu::describe_address(p));
     end = a->start + a->bytes;
-  } else if (const auto pinned = vgpu::PinnedMemory::get().find(p)) {
+  } else if (pinned) {
     end = pinned->start + pinned->bytes;
   } else {
     return cudaSuccess;

@@ -316,14 +316,46 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       return is(kMultiprocessors);
     case cudaDevAttrComputeCapabilityMajor:
       return is(9);
+    case cudaDevAttrMaxBlockDimX:
+    case cudaDevAttrMaxBlockDimY:
+      return is(kMostBlockThreads);
+    case cudaDevAttrMaxBlockDimZ:
+      return is(64);
+    case cudaDevAttrMaxGridDimX:
+      return is(0x7fffffff);
+    case cudaDevAttrMaxGridDimY:
+    case cudaDevAttrMaxGridDimZ:
+      return is(0xffff);
+    case cudaDevAttrMaxThreadsPerMultiProcessor:
+      return is(kMostResidentThreads);
+    case cudaDevAttrTotalConstantMemory:
+    case cudaDevAttrMaxRegistersPerBlock:
+      return is(64 << 10);
+    case cudaDevAttrGlobalMemoryBusWidth:
+      return is(64);
+    case cudaDevAttrL2CacheSize:
+      return is(1 << 20);
+    case cudaDevAttrAsyncEngineCount:
+      return is(2);
     case cudaDevAttrComputeCapabilityMinor:
     case cudaDevAttrComputeMode:
     case cudaDevAttrIntegrated:
+    case cudaDevAttrKernelExecTimeout:
+    case cudaDevAttrMemoryPoolSupportedHandleTypes:
       return is(0);
     case cudaDevAttrClockRate:
+    case cudaDevAttrMemoryClockRate:
       return is(1'000'000);
     case cudaDevAttrCanMapHostMemory:
     case cudaDevAttrConcurrentKernels:
+    case cudaDevAttrConcurrentManagedAccess:
+    case cudaDevAttrCooperativeLaunch:
+    case cudaDevAttrGpuOverlap:
+    case cudaDevAttrHostNativeAtomicSupported:
+    case cudaDevAttrManagedMemory:
+    case cudaDevAttrMemoryPoolsSupported:
+    case cudaDevAttrPageableMemoryAccess:
+    case cudaDevAttrStreamPrioritiesSupported:
     case cudaDevAttrUnifiedAddressing:
       return is(1);
   }

@@ -93,6 +93,9 @@ class Device {
   [[nodiscard]] std::uint32_t keys() const { return keys_; }
   // Enables or disables access to the peer's memory. Returns false if nothing changed.
   bool set_peer(const Device& peer, bool accessible);
+  [[nodiscard]] bool has_peer(const Device& peer) const {
+    return (peers_ >> peer.index_ & 1U) != 0;
+  }
 
   Driver& driver() { return driver_; }
   Residency& residency() { return residency_; }

@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "kernels/vgpu/api/foreign.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/ipc.hpp"
 #include "kernels/vgpu/memory.hpp"
@@ -76,6 +77,13 @@ constexpr Text kTexts[] = {
     VGPU_ERROR(cudaErrorStreamCaptureWrongThread,
                "attempt to terminate a thread-local capture sequence from another thread"),
     VGPU_ERROR(cudaErrorStreamCaptureUnmatched, "the capture was not begun on this stream"),
+    VGPU_ERROR(cudaErrorStreamCaptureUnjoined,
+               "capturing stream has unjoined work from another stream"),
+    VGPU_ERROR(cudaErrorStreamCaptureIsolation, "dependency created on uncaptured work"),
+    VGPU_ERROR(cudaErrorGraphExecUpdateFailure,
+               "the graph update was not performed because its nodes or dependencies changed"),
+    VGPU_ERROR(cudaErrorCooperativeLaunchTooLarge, "too many blocks in cooperative launch"),
+    VGPU_ERROR(cudaErrorAssert, "device-side assert triggered"),
 };
 #undef VGPU_ERROR
 

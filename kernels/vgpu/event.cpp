@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernels/vgpu/api/foreign.hpp"
 #include "kernels/vgpu/api/runtime.hpp"
 #include "kernels/vgpu/capture.hpp"
 #include "kernels/vgpu/device.hpp"
@@ -195,10 +196,29 @@ cudaError_t check_event(cudaEvent_t event, const char* call) {
 // A graph's record is reached only when the graph is launched, so that a wait from outside might
 // never end.
 cudaError_t refuse_captured_event(cudaEvent_t event, const char* call) {
-  if (!event->captured) return cudaSuccess;
+  {
+    const std::scoped_lock lock(event->mutex);
+    if (event->captured.graph == nullptr) return cudaSuccess;
+  }
   return fail(
       cudaErrorCapturedEvent,
       std::string(call) + ": the event was last recorded in a stream that was being captured");
+}
+
+// The stream joins the capture to which the point belongs.
+cudaError_t follow(Queue& queue, const vgpu::CapturePoint& point) {
+  {
+    const std::scoped_lock lock(point.graph->mutex);
+    if (point.graph->ended)
+      return fail(cudaErrorCapturedEvent,
+                  "cudaStreamWaitEvent: the event was recorded in a capture that has ended");
+  }
+  if (queue.kind() == Queue::Kind::legacy)
+    return fail(cudaErrorStreamCaptureUnsupported,
+                "cudaStreamWaitEvent: the default stream cannot join a capture");
+  if (queue.join(point)) return cudaSuccess;
+  return fail(cudaErrorStreamCaptureIsolation,
+              "cudaStreamWaitEvent: " + queue.name() + " belongs to another capture");
 }
 
 cudaError_t not_ready() {
@@ -255,9 +275,16 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
       return fail(cudaErrorInvalidResourceHandle,
                   "cudaEventRecord: the event was made for device " +
                       std::to_string(event->device) + ", the stream is " + queue->name());
+    // During a capture, the event only names the nodes that a wait for it must follow.
+    vgpu::CapturePoint point = queue->capture_point();
+    const bool captured = point.graph != nullptr;
+    {
+      const std::scoped_lock lock(event->mutex);
+      event->captured = std::move(point);
+    }
+    if (captured) return cudaSuccess;
     moment = new_moment(event);
   }
-  event->captured = queue->capturing();
   queue->add("event record", [moment] { moment->reach(); });
   const Quiet quiet;
   moment.reset();
@@ -272,10 +299,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   {
     const Quiet quiet;
     if (flags != 0) return fail(cudaErrorInvalidValue, "cudaStreamWaitEvent: flags must be 0");
-    if (event->captured && !queue->capturing())
-      return fail(cudaErrorNotSupported,
-                  "cudaStreamWaitEvent: the event was recorded in a capture, which " +
-                      queue->name() + " cannot join: the emulator captures single streams");
+    vgpu::CapturePoint point;
+    {
+      const std::scoped_lock lock(event->mutex);
+      point = event->captured;
+    }
+    if (point.graph != nullptr) return follow(*queue, point);
     moment = moment_of(event);
     if (moment == nullptr) return cudaSuccess;
   }

@@ -11,6 +11,8 @@
 #include <mutex>
 #include <vector>
 
+#include "kernels/vgpu/queue.hpp"
+
 namespace vgpu {
 
 struct EventCounters;
@@ -55,7 +57,7 @@ struct CUevent_st {
   // For an event between processes, instead of `moment`:
   std::shared_ptr<vgpu::EventCounters> counters;
   bool imported = false;
-  std::atomic<bool> captured = false;  // recorded last in a stream that was being captured
+  vgpu::CapturePoint captured;  // if it was last recorded in a stream that was being captured
 };
 
 namespace vgpu {

@@ -88,6 +88,7 @@ void Grid::serve(unsigned share) {
   if (!block_number) return;
   BlockRunner& runner = BlockRunner::mine();
   const DeviceRights rights(queue.device().keys());
+  Device::set_current(queue.device().index());  // for calls by the kernel
   for (; block_number; block_number = take(share)) {
     {
       const Residency::Place place(queue.device().residency());
@@ -100,6 +101,25 @@ void Grid::serve(unsigned share) {
 void Grid::relieve(unsigned share) {
   if (next_[share].load(std::memory_order_relaxed) >= blocks_) return;
   queue.helpers().start([self = shared_from_this(), share] { self->serve(share); });
+}
+
+Queue* Grid::child_stream() {
+  const std::scoped_lock lock(mutex_);
+  if (child_stream_ == nullptr) child_stream_ = Queue::create(queue.device(), Queue::Kind::free);
+  return child_stream_.get();
+}
+
+void Grid::waits_for(Queue& stream) {
+  if (&stream == &queue) return;  // runs later in the grid's own stream
+  const std::scoped_lock lock(mutex_);
+  if (std::none_of(children_.begin(), children_.end(),
+                   [&](const auto& child) { return child.get() == &stream; }))
+    children_.push_back(stream.shared_from_this());
+}
+
+void Grid::wait_for_children() {
+  for (const auto& child : children_) child->synchronize();
+  if (child_stream_ != nullptr) child_stream_->close();
 }
 
 std::string Grid::describe() const {

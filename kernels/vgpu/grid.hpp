@@ -26,6 +26,7 @@
 
 #include "kernels/vgpu/api/language.hpp"
 #include "kernels/vgpu/api/launch.hpp"
+#include "kernels/vgpu/api/thread.hpp"
 
 namespace vgpu {
 
@@ -74,12 +75,20 @@ class Grid : public std::enable_shared_from_this<Grid> {
   void finished_one();
   // Called when a block spins. Starts a helper if some blocks of this share have not begun.
   void relieve(unsigned share);
+  // One thread of each block of a cooperative launch: returns when all blocks have arrived.
+  void meet(const Source& where);
+  // For kernels that launch kernels: the stream of launches without a stream, and the streams for
+  // whose work the grid's end waits.
+  Queue* child_stream();
+  void waits_for(Queue& stream);
+  void wait_for_children();
 
   const Call call;
   const dim3 grid, block;
   const std::size_t shared_bytes;
   Queue& queue;
   const std::uint64_t number;  // of the launch; seeds the grid's random numbers
+  bool cooperative = false;    // set before run()
   char begin = 0, end = 0;     // for the order of the CUDA threads in ThreadSanitizer (order.hpp)
 
  private:
@@ -91,6 +100,10 @@ class Grid : public std::enable_shared_from_this<Grid> {
   std::mutex mutex_;
   std::condition_variable all_done_;
   std::uint64_t done_ = 0;
+  std::vector<std::shared_ptr<Queue>> children_;
+  std::shared_ptr<Queue> child_stream_;
+  std::atomic<std::uint32_t> met_{0};   // blocks that have arrived at the current meeting
+  std::atomic<std::uint32_t> turn_{0};  // meetings that have ended
 };
 
 // OS threads that help to run the blocks of grids, started as needed and kept.

@@ -7,6 +7,9 @@
 #include <optional>
 #include <string>
 
+#include "kernels/vgpu/api/foreign.hpp"
+#include "kernels/vgpu/api/foreign_launch.hpp"
+#include "kernels/vgpu/block.hpp"
 #include "kernels/vgpu/counters.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
@@ -16,6 +19,9 @@
 #include "kernels/vgpu/settings.hpp"
 
 namespace vgpu {
+
+cudaError_t launch_as(const Call& call, dim3 grid, dim3 block, std::size_t shared_bytes,
+                      cudaStream_t stream, bool cooperative);
 
 namespace {
 
@@ -50,6 +56,10 @@ cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, std::size_t 
   const std::scoped_lock lock(limits.mutex);
   const auto it = limits.of_kernel.find(kernel);
   if (it != limits.of_kernel.end() && shared_bytes <= it->second) return cudaSuccess;
+  // A launch by <<<>>> has no address: some kernel must have requested as much.
+  if (kernel == nullptr && std::any_of(limits.of_kernel.begin(), limits.of_kernel.end(),
+                                       [&](const auto& l) { return shared_bytes <= l.second; }))
+    return cudaSuccess;
   return fail(cudaErrorInvalidValue,  // as on a device
               "launch: " + std::to_string(shared_bytes) +
                   " bytes of dynamic shared memory: a kernel must request more than 48 KiB with "
@@ -60,8 +70,21 @@ cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, std::size_t 
 
 cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t shared_bytes,
                    cudaStream_t stream) {
-  Queue* queue = queue_of(stream, "launch");
+  return launch_as(call, grid, block, shared_bytes, stream, false);
+}
+
+cudaError_t launch_as(const Call& call, dim3 grid, dim3 block, std::size_t shared_bytes,
+                      cudaStream_t stream, bool cooperative) {
+  // A kernel that launches a kernel ends after it. Without a stream, the launch is not in the
+  // host's default stream.
+  Grid* const parent = current_thread != nullptr ? &active_runner->grid() : nullptr;
+  Queue* queue =
+      parent != nullptr && stream == nullptr ? parent->child_stream() : queue_of(stream, "launch");
   if (queue == nullptr) return cudaPeekAtLastError();
+  if (parent != nullptr) {
+    const Quiet quiet;
+    parent->waits_for(*queue);
+  }
   static std::atomic<std::uint64_t> launches{0};
   std::uint64_t number = 0;
   std::optional<Driver::Turn> turn;
@@ -78,11 +101,13 @@ cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t shared_b
   // The Grid is created when the operation runs, because a captured launch may run more than once.
   queue->add("kernel", [=] {
     const auto launched = std::make_shared<Grid>(call, grid, block, shared_bytes, *queue, number);
+    launched->cooperative = cooperative;
     Driver& driver = launched->queue.device().driver();
     count_launch(launched->call);
     driver.kernel_begins();
     declare_before(&launched->begin);
     launched->run();
+    launched->wait_for_children();
     driver.kernel_ends();
     launched->queue.device().memory().check_patterns_quickly(
         [&] { return "after " + launched->describe(); });
@@ -118,25 +143,50 @@ const void* announce_kernel(const void* kernel, MakeCall make) {
 
 }  // namespace vgpu
 
+std::optional<vgpu::Call> vgpu::announced_call(const void* kernel, void* const* arguments,
+                                               const char* caller) {
+  MakeCall make = nullptr;
+  {
+    const Quiet quiet;
+    const std::scoped_lock lock(announced().mutex);
+    const auto found = announced().kernels.find(kernel);
+    if (found != announced().kernels.end()) make = found->second;
+  }
+  if (make != nullptr) return make(kernel, arguments);
+  fail(cudaErrorInvalidDeviceFunction,
+       std::string(caller) +
+           ": no kernel is registered at this address: compile the file that takes it with "
+           "kernels/vgpu/nvcc");
+  return {};
+}
+
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
                              std::size_t shared_bytes, cudaStream_t stream) {
-  vgpu::MakeCall make = nullptr;
-  {
-    const vgpu::Quiet quiet;
-    auto& announced = vgpu::announced();
-    const std::scoped_lock lock(announced.mutex);
-    const auto found = announced.kernels.find(kernel);
-    if (found != announced.kernels.end()) make = found->second;
-  }
-  if (make == nullptr)
-    return vgpu::fail(cudaErrorInvalidDeviceFunction,
-                      "cudaLaunchKernel: no kernel is registered at this address: compile the "
-                      "file that takes it with kernels/vgpu/nvcc");
-  return vgpu::launch(make(kernel, arguments), grid, block, shared_bytes, stream);
+  const auto call = vgpu::announced_call(kernel, arguments, "cudaLaunchKernel");
+  return call ? vgpu::launch(*call, grid, block, shared_bytes, stream) : cudaPeekAtLastError();
+}
+
+cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
+                                        std::size_t shared_bytes, cudaStream_t stream) {
+  const auto call = vgpu::announced_call(kernel, arguments, "cudaLaunchCooperativeKernel");
+  if (!call) return cudaPeekAtLastError();
+  const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
+  const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
+  int most = 0;
+  if (const auto e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+          &most, kernel, static_cast<int>(std::min<std::uint64_t>(threads, 1 << 20)), shared_bytes))
+    return e;
+  if (blocks > static_cast<std::uint64_t>(most) * vgpu::kMultiprocessors)
+    return vgpu::fail(cudaErrorCooperativeLaunchTooLarge,
+                      "cudaLaunchCooperativeKernel: " + std::to_string(blocks) +
+                          " blocks must run together, but the device holds " +
+                          std::to_string(most * vgpu::kMultiprocessors));
+  return vgpu::launch_as(*call, grid, block, shared_bytes, stream, true);
 }
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   const vgpu::Quiet quiet;
+  if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;  // a hint
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
     return vgpu::fail(cudaErrorInvalidValue,
                       "cudaFuncSetAttribute: this attribute is not modelled");

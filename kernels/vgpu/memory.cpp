@@ -5,7 +5,9 @@
 #include <string>
 #include <sys/mman.h>
 
+#include "kernels/vgpu/api/foreign_memory.hpp"
 #include "kernels/vgpu/api/runtime.hpp"
+#include "kernels/vgpu/api/thread.hpp"
 #include "kernels/vgpu/capture.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
@@ -40,6 +42,11 @@ std::optional<PinnedMemory::Range> PinnedMemory::remove(const void* start, bool 
   const Range range = it->second;
   ranges_.erase(it);
   return range;
+}
+
+void PinnedMemory::manage(const void* start) {
+  const std::scoped_lock lock(mutex_);
+  ranges_.at(static_cast<const std::byte*>(start)).managed = true;
 }
 
 std::optional<PinnedMemory::Range> PinnedMemory::find(const void* address) const {
@@ -155,7 +162,8 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   if (const auto e = vgpu::refuse_unsafe("cudaMalloc")) return e;
   if (bytes == 0) return cudaSuccess;
   Device& device = Device::current();
-  const vgpu::Driver::Turn turn(device.driver(), vgpu::Driver::Call::allocates);
+  std::optional<vgpu::Driver::Turn> turn;
+  if (vgpu::current_thread == nullptr) turn.emplace(device.driver(), vgpu::Driver::Call::allocates);
   *pointer = device.memory().allocate(bytes);
   if (*pointer != nullptr) return cudaSuccess;
   const std::size_t used = device.memory().used(), capacity = device.memory().capacity();
@@ -172,11 +180,18 @@ cudaError_t cudaFree(void* pointer) {
     const Quiet quiet;
     vgpu::outside_host_functions("cudaFree");
     if (const auto e = vgpu::refuse_unsafe("cudaFree")) return e;
+    const auto managed = PinnedMemory::get().find(pointer);
+    if (managed && managed->managed) return cudaFreeHost(pointer);
     device = Device::owner(pointer);
     const auto found = device != nullptr ? device->memory().find(pointer) : std::nullopt;
     if (!found || found->start != pointer)
       return fail(cudaErrorInvalidValue, "cudaFree: not the start of a live device allocation: " +
                                              vgpu::describe_address(pointer));
+  }
+  if (vgpu::current_thread != nullptr) {  // a kernel's own memory: its grid still runs
+    const Quiet quiet;
+    device->memory().free(pointer);
+    return cudaSuccess;
   }
   std::optional<vgpu::Driver::Turn> turn;
   {
@@ -208,7 +223,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   } else if (const auto import = vgpu::Imports::get().find(pointer)) {
     *attributes = {cudaMemoryTypeDevice, import->device, p, nullptr};
   } else if (const auto pinned = vgpu::PinnedMemory::get().find(pointer)) {
-    *attributes = {cudaMemoryTypeHost, pinned->device, p, p};
+    *attributes = {pinned->managed ? cudaMemoryTypeManaged : cudaMemoryTypeHost, pinned->device, p,
+                   p};
   }
   return cudaSuccess;
 }

@@ -105,13 +105,61 @@ void Queue::wait_for(Queue& other) {
 bool Queue::begin_capture() {
   const std::scoped_lock lock(mutex_);
   if (graph_ != nullptr) return false;
-  graph_ = std::make_unique<Graph>(Graph{shared_from_this(), {}});
+  graph_ = std::make_shared<Graph>();
+  graph_->origin = shared_from_this();
+  after_.clear();
   return true;
 }
 
-std::unique_ptr<Graph> Queue::end_capture() {
+std::pair<std::shared_ptr<Graph>, bool> Queue::end_capture() {
+  std::shared_ptr<Graph> graph;
+  std::vector<std::shared_ptr<Queue>> joined;
+  std::vector<bool> followed;  // by node: this stream waits for it
+  {
+    const std::scoped_lock lock(mutex_);
+    graph = std::move(graph_);
+    if (graph == nullptr) return {};
+    const std::scoped_lock graph_lock(graph->mutex);
+    graph->ended = true;
+    joined = graph->joined;
+    followed.resize(graph->nodes.size());
+    for (const std::size_t node : after_) followed[node] = true;
+    for (std::size_t node = followed.size(); node-- > 0;)
+      if (followed[node])
+        for (const std::size_t before : graph->nodes[node].after) followed[before] = true;
+  }
+  bool all = true;
+  for (const auto& queue : joined) {
+    const std::scoped_lock lock(queue->mutex_);
+    for (const std::size_t node : queue->after_) all = all && followed[node];
+    queue->graph_.reset();
+    queue->after_.clear();
+  }
+  return {std::move(graph), all};
+}
+
+const Queue* Queue::capture_origin() {
   const std::scoped_lock lock(mutex_);
-  return std::move(graph_);
+  return graph_ != nullptr ? graph_->origin.get() : nullptr;
+}
+
+CapturePoint Queue::capture_point() {
+  const std::scoped_lock lock(mutex_);
+  return {graph_, graph_ != nullptr ? after_ : std::vector<std::size_t>()};
+}
+
+bool Queue::join(const CapturePoint& point) {
+  const std::scoped_lock lock(mutex_);
+  if (graph_ != nullptr && graph_ != point.graph) return false;
+  if (graph_ == nullptr) {
+    graph_ = point.graph;
+    after_.clear();
+    const std::scoped_lock graph_lock(graph_->mutex);
+    graph_->joined.push_back(shared_from_this());
+  }
+  for (const std::size_t node : point.after)
+    if (std::find(after_.begin(), after_.end(), node) == after_.end()) after_.push_back(node);
+  return true;
 }
 
 bool Queue::capturing() {
@@ -123,12 +171,10 @@ bool Queue::capturing() {
 bool Queue::capture(const char* name, std::function<void()>& run) {
   const std::scoped_lock lock(mutex_);
   if (graph_ == nullptr) return false;
-  graph_->nodes.push_back({name, std::move(run)});
+  const std::scoped_lock graph_lock(graph_->mutex);
+  graph_->nodes.push_back({name, std::move(run), {}, std::move(after_)});
+  after_ = {graph_->nodes.size() - 1};
   return true;
-}
-
-void Queue::launch(const Graph& graph) {
-  for (const Graph::Node& node : graph.nodes) add(node.name, node.run);
 }
 
 bool Queue::push(const char* name, std::function<void()> run) {

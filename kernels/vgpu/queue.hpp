@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "kernels/vgpu/grid.hpp"
@@ -29,14 +30,28 @@ struct Operation {
   char begin = 0, end = 0;    // for ThreadSanitizer
 };
 
-// Operations captured from a stream, in order, and the stream's queue, to which they refer.
+// Operations captured from streams, or made by calls, and the nodes that each must follow. A node
+// comes after these nodes in `nodes`, too.
 struct Graph {
   struct Node {
     const char* name;
-    std::function<void()> run;  // may be called repeatedly
+    std::function<void()> run;  // captured: may be called repeatedly
+    // Made by a call instead: adds the operation to a stream.
+    std::function<cudaError_t(CUstream_st*)> issue;
+    std::vector<std::size_t> after;
   };
-  std::shared_ptr<class Queue> origin;
+  std::shared_ptr<class Queue> origin;  // null: made by calls
+  // Streams that joined the capture by waiting for one of its events. Operations refer to queues.
+  std::vector<std::shared_ptr<class Queue>> joined;
   std::vector<Node> nodes;
+  std::mutex mutex;  // for the capture
+  bool ended = false;
+};
+
+// The point of a capture at which an event was recorded.
+struct CapturePoint {
+  std::shared_ptr<Graph> graph;
+  std::vector<std::size_t> after;
 };
 
 class Queue : public std::enable_shared_from_this<Queue> {
@@ -56,11 +71,17 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void synchronize();
   [[nodiscard]] bool idle();
   // Between begin_ and end_capture(), added operations go into a graph instead. begin_capture()
-  // returns false if a capture has already begun, end_capture() null if none has.
+  // returns false if a capture has already begun, end_capture() null if none has. The second value
+  // is false if a stream that has joined has later work for which this stream does not wait.
   [[nodiscard]] bool begin_capture();
-  [[nodiscard]] std::unique_ptr<Graph> end_capture();
+  [[nodiscard]] std::pair<std::shared_ptr<Graph>, bool> end_capture();
   [[nodiscard]] bool capturing();
-  void launch(const Graph& graph);
+  // The queue whose capture this queue belongs to, or null.
+  [[nodiscard]] const Queue* capture_origin();
+  [[nodiscard]] CapturePoint capture_point();
+  // Makes later operations follow the point, and joins its capture if necessary. Returns false if
+  // this queue belongs to another capture.
+  [[nodiscard]] bool join(const CapturePoint& point);
   // Makes the worker end once the queue is empty.
   void close();
 
@@ -85,7 +106,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::deque<std::shared_ptr<Operation>> waiting_;
   std::shared_ptr<Operation> last_;
   std::uint64_t added_ = 0, done_ = 0;
-  std::unique_ptr<Graph> graph_;  // the graph being captured
+  std::shared_ptr<Graph> graph_;    // the graph being captured
+  std::vector<std::size_t> after_;  // the nodes that the next captured operation must follow
   bool closed_ = false;  // no operations will be added, except for the default stream's waits
   bool ended_ = false;   // the worker has run all operations and takes no more
 };

@@ -105,6 +105,8 @@ Element checked_type(ncclDataType_t type) {
     case ncclInt8:
       return {DType::u8, true};
     case ncclUint8:
+    case ncclFloat8e4m3:  // only moved
+    case ncclFloat8e5m2:
       return {DType::u8};
     case ncclInt32:
       return {DType::i32};
@@ -127,10 +129,19 @@ Element checked_type(ncclDataType_t type) {
   }
 }
 
+// The type of a reduction.
+Element checked_summand(ncclDataType_t type) {
+  if (type == ncclFloat8e4m3 || type == ncclFloat8e5m2)
+    refuse("8-bit floats (datatype " + std::to_string(static_cast<int>(type)) +
+           ") can be moved, but not reduced: convert them to ncclFloat16 or ncclBfloat16");
+  return checked_type(type);
+}
+
 // Numbers of a program's own reductions follow the built-in ones.
 int own_number(ncclRedOp_t op) { return static_cast<int>(op) - static_cast<int>(ncclNumOps); }
 
 void set_reduction(CollectiveCall& call, ncclRedOp_t op, ncclComm& comm, ncclDataType_t type) {
+  (void)checked_summand(type);
   if (op >= ncclNumOps) {
     call.multiplier = comm.reduction(own_number(op));
     if (!call.multiplier)
@@ -636,6 +647,51 @@ RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncc
   });
 }
 
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win,
+                                                     void** outUserPtr) {
+  return guarded("ncclWinGetUserPtr", [&] {
+    check_pointer(outUserPtr, "outUserPtr");
+    *outUserPtr = nullptr;
+    (void)checked(comm);
+    check_pointer(win, "win");
+    *outUserPtr = win;
+  });
+}
+
+// ---- signals ----
+
+namespace {
+ncclResult_t no_signals(const char* call, ncclComm_t comm) {
+  return in_group(call, [&] {
+    (void)checked(comm);
+    refuse(
+        "this library has no signals, because its ranks do not write to each other's windows: "
+        "use ncclSend and ncclRecv");
+  });
+}
+}  // namespace
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclPutSignal(const void* /*localbuff*/, size_t /*count*/,
+                                                 ncclDataType_t /*datatype*/, int /*peer*/,
+                                                 ncclWindow_t /*peerWin*/, size_t /*peerWinOffset*/,
+                                                 int /*sigIdx*/, int /*ctx*/,
+                                                 unsigned int /*flags*/, ncclComm_t comm,
+                                                 cudaStream_t /*stream*/) {
+  return no_signals("ncclPutSignal", comm);
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclSignal(int /*peer*/, int /*sigIdx*/, int /*ctx*/,
+                                              unsigned int /*flags*/, ncclComm_t comm,
+                                              cudaStream_t /*stream*/) {
+  return no_signals("ncclSignal", comm);
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclWaitSignal(int /*nDesc*/,
+                                                  ncclWaitSignalDesc_t* /*signalDescs*/,
+                                                  ncclComm_t comm, cudaStream_t /*stream*/) {
+  return no_signals("ncclWaitSignal", comm);
+}
+
 // ---- reductions of the program ----
 
 namespace {
@@ -666,7 +722,7 @@ RINGSMITH_NCCL_PUBLIC ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, voi
   return in_group("ncclRedOpCreatePreMulSum", [&] {
     ncclComm& mine = checked(comm);
     check_pointer(op, "op");
-    const Element element = checked_type(datatype);
+    const Element element = checked_summand(datatype);
     Multiplier multiplier{.element = element};
     if (residence == ncclScalarDevice) {
       multiplier.factor.scalar = checked_buffer(mine, static_cast<const void*>(scalar), "scalar");

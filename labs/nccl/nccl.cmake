@@ -34,9 +34,12 @@ if(RINGSMITH_CUDA STREQUAL "vgpu")
   target_compile_options(ringsmith_nccl PRIVATE -Wno-unknown-pragmas -g1 ${RINGSMITH_VGPU_CHECKS})
   configure_file(${CMAKE_CURRENT_LIST_DIR}/nvcc.in ${NCCL}/cuda/bin/nvcc @ONLY
                  FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
-  # Links to the headers, and to the folder that they include from.
+  # Links to the headers, and to the folder that they include from. Those of toolkit/ come last, because
+  # they replace a header of the same name.
   file(MAKE_DIRECTORY ${NCCL}/cuda/include ${NCCL}/cuda/lib64)
   file(GLOB HEADERS ${PROJECT_SOURCE_DIR}/kernels/vgpu/include/*)
+  file(GLOB TOOLKIT ${PROJECT_SOURCE_DIR}/kernels/vgpu/toolkit/*)
+  list(APPEND HEADERS ${TOOLKIT})
   foreach(HEADER ${HEADERS} ${PROJECT_SOURCE_DIR}/kernels)
     get_filename_component(NAME ${HEADER} NAME)
     file(CREATE_LINK ${HEADER} ${NCCL}/cuda/include/${NAME} SYMBOLIC)

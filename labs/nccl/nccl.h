@@ -76,7 +76,9 @@ typedef enum {
   ncclFloat64 = 8,
   ncclDouble = 8,
   ncclBfloat16 = 9,
-  ncclNumTypes = 10
+  ncclNumTypes = 10,   /* of 2.20 */
+  ncclFloat8e4m3 = 10, /* 2.24: can be moved, but not reduced */
+  ncclFloat8e5m2 = 11
 } ncclDataType_t;
 
 /* Reductions: the built-in ones, then the numbers of a program's own (up to ncclMaxRedOp). */
@@ -182,6 +184,8 @@ typedef struct ncclWindow_vidmem* ncclWindow_t;
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
                                     int winFlags);
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
+/* 2.29 */
+ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void** outUserPtr);
 
 /* ---- reductions of the program ----
  * The sum of every rank's data, each multiplied by that rank's scalar. A scalar on the device is
@@ -226,6 +230,22 @@ ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatyp
                       ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer,
                       ncclComm_t comm, cudaStream_t stream);
+
+/* 2.29: data and signals without a call by the receiver. Not available here: ncclInvalidArgument,
+ * as from NCCL for ranks that cannot write to each other's windows. */
+typedef struct {
+  int opCnt;
+  int peer;
+  int sigIdx;
+  int ctx;
+} ncclWaitSignalDesc_t;
+ncclResult_t ncclPutSignal(const void* localbuff, size_t count, ncclDataType_t datatype, int peer,
+                           ncclWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx,
+                           unsigned int flags, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclSignal(int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
+                        cudaStream_t stream);
+ncclResult_t ncclWaitSignal(int nDesc, ncclWaitSignalDesc_t* signalDescs, ncclComm_t comm,
+                            cudaStream_t stream);
 
 /* ---- groups: calls in a group start together at the end of the outermost group ---- */
 

@@ -39,6 +39,17 @@ CASES = [
      ["p = ::vgpu::kernel_address(&k); \\"], []),
     ("dynamic shared memory", "__global__ void k() { extern __shared__ __align__(16) unsigned char t[]; }",
      ["auto* const t = static_cast<unsigned char*>(::vgpu::current_block->dynamic_shared);"], ["extern"]),
+    ("dynamic shared memory of rows", "__global__ void k() { extern __shared__ half t[][A + B]; }",
+     ["auto* const t = static_cast<half(*)[A + B]>(::vgpu::current_block->dynamic_shared);"], ["extern"]),
+    ("the type before __shared__", "__global__ void k() { extern double __shared__ t[]; }", ["static_cast<double*>("], ["extern"]),
+    ("an alignment moves before __shared__", "__global__ void k() { __shared__ alignas(alignof(T)) T t[2]; }",
+     ["alignas(alignof(T)) __shared__ T t[2];"], []),
+    ("members with the names of built-in variables", "void f() { p.gridDim = q->blockDim; r = gridDim; }",
+     ["p.gridDim_ = q->blockDim_; r = gridDim;"], []),
+    ("comparisons of __CUDA_ARCH__", "#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 700\n#endif\n#ifdef __CUDA_ARCH__\n#endif",
+     ["#if !defined(__CUDA_ARCH__) || 800 >= 700\n", "#ifdef __CUDA_ARCH__\n"], []),
+    ("an instruction with a result", 'void f() { asm("bfind.u32 %0, %1;" : "=r"(r) : "r"(x + 1)); asm("mov.u32 %0, %%laneid;" : "=r"(i)); }',
+     ["(r) = ((x + 1) == 0", "(i) = vgpu::lane();"], ["asm"]),
     ("a reduction in PTX", 'void f() { asm volatile("red.global.add.u64 [%0],%1;" :: "l"(&r->p), "l"(v) : "memory"); }',
      ["(void)atomicAdd(reinterpret_cast<unsigned long long*>(&r->p), static_cast<unsigned long long>(v));"], ["asm"]),
     ("other PTX does not compile", 'void f() { asm volatile("bar.sync 0;"); }', ["this_inline_ptx_has_no_translation"], []),
@@ -137,6 +148,12 @@ def programs(nvcc, folder):
     must(code, said, "foreign.cu compiles, with the file that it includes")
     code, said = run([foreign], env={"PATH": "/usr/bin:/bin"})
     check(code == 0 and "all as promised" in said, "foreign.cu: cooperative groups, callbacks, graphs", said)
+    for name, subject in (("foreign_device", "functions, groups, copies, memory"), ("foreign_graph", "nodes, captures of several streams")):
+        code, said = run([nvcc, *flags, "-O1", "-o", foreign, HERE / f"{name}.cu"])
+        must(code, said, f"{name}.cu compiles")
+        for seed in (1, 2):
+            code, said = run([foreign], env={"VGPU_SEED": str(seed), "PATH": "/usr/bin:/bin"})
+            check(code == 0 and "all as promised" in said, f"{name}.cu, seed {seed}: {subject}", said)
     wrong = pathlib.Path(folder, "wrong.cu")
     wrong.write_text('#include <cuda_runtime.h>\n\n__global__ void k() { asm volatile("bar.sync 0;"); }\n')
     code, said = run([nvcc, "-c", wrong, "-o", out])

@@ -1,6 +1,8 @@
 // Calls that the library must refuse, each with its result and words of its message.
 #pragma once
 
+#include <cstring>
+
 #include "tests/nccl/checks.hpp"
 
 namespace client {
@@ -109,7 +111,30 @@ inline int refusals(const Rank& r) {
          "buff is neither");
   expect(ncclCommWindowRegister(r.comm, x, 4, &window, 9), ncclInvalidArgument, "winFlags is 9");
   NCCL(ncclCommWindowRegister(r.comm, x, 4, &window, NCCL_WIN_COLL_SYMMETRIC));
+  void* user = NULL;
+  NCCL(ncclWinGetUserPtr(r.comm, window, &user));
+  bad += user == x ? 0 : 1;
+  expect(ncclPutSignal(x, 1, ncclFloat, 0, window, 0, 0, 0, 0, r.comm, stream), ncclInvalidArgument,
+         "no signals");
+  ncclWaitSignalDesc_t signal = {1, 0, 0, 0};
+  expect(ncclWaitSignal(1, &signal, r.comm, stream), ncclInvalidArgument, "no signals");
+  expect(ncclSignal(0, 0, 0, 0, r.comm, stream), ncclInvalidArgument, "no signals");
   NCCL(ncclCommWindowDeregister(r.comm, window));
+  expect(ncclAllReduce(x, x, 1, ncclFloat8e4m3, ncclSum, r.comm, stream), ncclInvalidArgument,
+         "8-bit floats");
+  expect(ncclRedOpCreatePreMulSum(&op, x, ncclFloat8e5m2, ncclScalarHostImmediate, r.comm),
+         ncclInvalidArgument, "8-bit floats");
+  // 8-bit floats can be moved.
+  unsigned char sent[16], received[16] = {};
+  for (int i = 0; i < 16; ++i) sent[i] = static_cast<unsigned char>(37 * i + 1);
+  CUDA(cudaMemcpyAsync(x, sent, sizeof sent, cudaMemcpyHostToDevice, stream));
+  NCCL(ncclGroupStart());
+  NCCL(ncclSend(x, 16, ncclFloat8e4m3, r.rank, r.comm, stream));
+  NCCL(ncclRecv(r.receive[0], 16, ncclFloat8e4m3, r.rank, r.comm, stream));
+  NCCL(ncclGroupEnd());
+  CUDA(cudaMemcpyAsync(received, r.receive[0], sizeof sent, cudaMemcpyDeviceToHost, stream));
+  CUDA(cudaStreamSynchronize(stream));
+  bad += std::memcmp(sent, received, sizeof sent) == 0 ? 0 : 1;
   void* memory = NULL;
   void* handle = NULL;
   NCCL(ncclMemAlloc(&memory, 1024));

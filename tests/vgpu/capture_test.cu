@@ -118,25 +118,51 @@ TEST_CASE("only the thread that began a capture ends it, unless the mode is rela
   }
 }
 
-TEST_CASE("an event of a capture cannot be waited for outside of it") {
-  cudaEvent_t event = nullptr;
+TEST_CASE("a stream that waits for an event of a capture joins it; the host cannot wait for it") {
+  cudaEvent_t event = nullptr, joined = nullptr;
   cuda_check(cudaEventCreate(&event));
+  cuda_check(cudaEventCreate(&joined));
   const TestStream stream, other;
+  const DeviceArray<int> x(1);
   cuda_check(cudaStreamBeginCapture(stream.get(), kRelaxed));
   cuda_check(cudaEventRecord(event, stream.get()));
-  CHECK(cudaStreamWaitEvent(other.get(), event, 0) == cudaErrorNotSupported);
-  CHECK(cudaStreamWaitEvent(stream.get(), event, 0) == cudaSuccess);
   CHECK(cudaEventQuery(event) == cudaErrorCapturedEvent);
   CHECK(cudaEventSynchronize(event) == cudaErrorCapturedEvent);
   (void)cudaGetLastError();
+  cuda_check(cudaStreamWaitEvent(other.get(), event, 0));
+  launch(add_one, 1, 1, 0, other.get(), x.data());
+  cuda_check(cudaEventRecord(joined, other.get()));
+  cuda_check(cudaStreamWaitEvent(stream.get(), joined, 0));
   cudaGraph_t graph = nullptr;
   cuda_check(cudaStreamEndCapture(stream.get(), &graph));
+  std::size_t nodes = 0;
+  cuda_check(cudaGraphGetNodes(graph, nullptr, &nodes));
+  CHECK(nodes == 1);
   CHECK(cudaEventQuery(event) == cudaErrorCapturedEvent);
+  CHECK(cudaStreamWaitEvent(other.get(), joined, 0) == cudaErrorCapturedEvent);
   (void)cudaGetLastError();
   cuda_check(cudaEventRecord(event, stream.get()));
   cuda_check(cudaEventSynchronize(event));
   cuda_check(cudaStreamWaitEvent(other.get(), event, 0));
   cuda_check(cudaStreamSynchronize(other.get()));
   cuda_check(cudaGraphDestroy(graph));
+  cuda_check(cudaEventDestroy(event));
+  cuda_check(cudaEventDestroy(joined));
+}
+
+TEST_CASE("a capture with work of a stream that is not joined again fails") {
+  cudaEvent_t event = nullptr;
+  cuda_check(cudaEventCreate(&event));
+  const TestStream stream, other;
+  const DeviceArray<int> x(1);
+  cuda_check(cudaStreamBeginCapture(stream.get(), kRelaxed));
+  cuda_check(cudaEventRecord(event, stream.get()));
+  cuda_check(cudaStreamWaitEvent(other.get(), event, 0));
+  launch(add_one, 1, 1, 0, other.get(), x.data());
+  cudaGraph_t graph = nullptr;
+  CHECK(static_cast<int>(cudaStreamEndCapture(stream.get(), &graph)) == 904);  // ...Unjoined
+  CHECK(graph == nullptr);
+  (void)cudaGetLastError();
+  cuda_check(cudaStreamSynchronize(other.get()));  // no longer captured
   cuda_check(cudaEventDestroy(event));
 }

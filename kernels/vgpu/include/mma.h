@@ -1,13 +1,15 @@
-// <mma.h> of the emulator, with the part of nvcuda::wmma that ringsmith uses: 16 x 16 results in
-// float from bf16 (k = 16) or TF32 (k = 8) operands, stored by rows.
+// <mma.h> of the emulator: nvcuda::wmma for every shape, with operands in f16, bf16, TF32, 8-bit
+// integers or double, and sums in float, f16, int or double.
 //
 // On a device, the lane that holds an element is unspecified. Here lane l has the elements l,
 // l + 32, ... in row-major order.
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <type_traits>
 
 #include "kernels/vgpu/api/tensor.hpp"
@@ -18,7 +20,8 @@ struct matrix_a;
 struct matrix_b;
 struct accumulator;
 struct row_major;
-enum layout_t { mem_row_major };
+struct col_major;
+enum layout_t { mem_row_major, mem_col_major };
 namespace precision {
 struct tf32;
 }
@@ -52,30 +55,48 @@ struct fragment {
 };
 
 template <class Fragment>
-void fill_fragment(Fragment& f, float value) {
+void fill_fragment(Fragment& f, typename Fragment::Element value) {
   for (auto& x : f.x) x = value;
 }
 
-template <class Use, int m, int n, int k, class T>
-void load_matrix_sync(fragment<Use, m, n, k, T, row_major>& f,
-                      const typename fragment<Use, m, n, k, T, row_major>::Element* from,
-                      unsigned ld) {
-  using F = fragment<Use, m, n, k, T, row_major>;
-  for (int i = 0; i < F::num_elements; ++i) {
-    const unsigned e = vgpu::lane() + 32U * static_cast<unsigned>(i);
-    f.x[i] = from[e / F::kColumns * ld + e % F::kColumns];
-  }
+namespace vgpu_detail {
+// The place in memory of the lane's i-th element.
+template <class F>
+std::size_t place(int i, unsigned ld, bool by_rows) {
+  const unsigned e = vgpu::lane() + 32U * static_cast<unsigned>(i);
+  const unsigned row = e / F::kColumns, column = e % F::kColumns;
+  return by_rows ? std::size_t{row} * ld + column : std::size_t{column} * ld + row;
 }
-template <int m, int n, int k>
-void store_matrix_sync(float* to, const fragment<accumulator, m, n, k, float>& f, unsigned ld,
-                       layout_t) {
-  for (int i = 0; i < m * n / 32; ++i) {
-    const unsigned e = vgpu::lane() + 32U * static_cast<unsigned>(i);
-    to[e / n * ld + e % n] = f.x[i];
-  }
+}  // namespace vgpu_detail
+
+template <class Use, int m, int n, int k, class T, class Layout>
+void load_matrix_sync(fragment<Use, m, n, k, T, Layout>& f,
+                      const typename fragment<Use, m, n, k, T, Layout>::Element* from,
+                      unsigned ld) {
+  using F = fragment<Use, m, n, k, T, Layout>;
+  for (int i = 0; i < F::num_elements; ++i)
+    f.x[i] = from[vgpu_detail::place<F>(i, ld, std::is_same_v<Layout, row_major>)];
+}
+template <int m, int n, int k, class T>
+void load_matrix_sync(fragment<accumulator, m, n, k, T>& f, const T* from, unsigned ld,
+                      layout_t layout) {
+  using F = fragment<accumulator, m, n, k, T>;
+  for (int i = 0; i < F::num_elements; ++i)
+    f.x[i] = from[vgpu_detail::place<F>(i, ld, layout == mem_row_major)];
+}
+template <int m, int n, int k, class T>
+void store_matrix_sync(T* to, const fragment<accumulator, m, n, k, T>& f, unsigned ld,
+                       layout_t layout) {
+  using F = fragment<accumulator, m, n, k, T>;
+  for (int i = 0; i < F::num_elements; ++i)
+    to[vgpu_detail::place<F>(i, ld, layout == mem_row_major)] = f.x[i];
 }
 
 namespace vgpu_detail {
+
+// The type in which products are added: a sum in f16 is rounded once, at the end.
+template <class T>
+using Sum = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
 
 template <class A, class B, class C>
 struct Operands {
@@ -89,21 +110,22 @@ template <class A, class B, class C>
 void multiply(void* const* brought) {
   constexpr int kM = C::kRows, kN = C::kColumns, kK = A::kColumns;
   const auto lane = [&](int l) { return static_cast<const Operands<A, B, C>*>(brought[l]); };
-  float a[kM][kK], b[kK][kN], d[kM][kN];
+  using S = Sum<typename C::Element>;
+  S a[kM][kK], b[kK][kN], d[kM][kN];
   for (int l = 0; l < 32; ++l) {
     for (int i = 0; i < A::num_elements; ++i)
-      a[(l + 32 * i) / kK][(l + 32 * i) % kK] = static_cast<float>(lane(l)->a->x[i]);
+      a[(l + 32 * i) / kK][(l + 32 * i) % kK] = static_cast<S>(lane(l)->a->x[i]);
     for (int i = 0; i < B::num_elements; ++i)
-      b[(l + 32 * i) / kN][(l + 32 * i) % kN] = static_cast<float>(lane(l)->b->x[i]);
+      b[(l + 32 * i) / kN][(l + 32 * i) % kN] = static_cast<S>(lane(l)->b->x[i]);
     for (int i = 0; i < C::num_elements; ++i)
-      d[(l + 32 * i) / kN][(l + 32 * i) % kN] = lane(l)->c->x[i];
+      d[(l + 32 * i) / kN][(l + 32 * i) % kN] = static_cast<S>(lane(l)->c->x[i]);
   }
   for (int i = 0; i < kM; ++i)
     for (int q = 0; q < kK; ++q)
       for (int j = 0; j < kN; ++j) d[i][j] += a[i][q] * b[q][j];
   for (int l = 0; l < 32; ++l)
     for (int i = 0; i < C::num_elements; ++i)
-      lane(l)->d->x[i] = d[(l + 32 * i) / kN][(l + 32 * i) % kN];
+      lane(l)->d->x[i] = static_cast<typename C::Element>(d[(l + 32 * i) / kN][(l + 32 * i) % kN]);
 }
 
 }  // namespace vgpu_detail

@@ -1,4 +1,5 @@
-// <cooperative_groups/reduce.h> of the emulator. Tiles combine pairs at distance 1, 2, 4, ...
+// <cooperative_groups/reduce.h> of the emulator. Tiles combine pairs at distance 1, 2, 4, ...,
+// other lanes of a warp one after the other.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -35,8 +36,15 @@ template <unsigned N, class Parent, class T, class Combine>
 T reduce(const thread_block_tile<N, Parent>& tile, T x, Combine combine,
          vgpu::Source where = vgpu::Source::current()) {
   for (unsigned distance = 1; distance < N; distance *= 2)
-    x = combine(x, tile.shfl_xor(x, static_cast<int>(distance), where));
+    x = combine(x, tile.shfl_xor(x, distance, where));
   return x;
+}
+template <class T, class Combine>
+T reduce(const coalesced_group& group, T x, Combine combine,
+         vgpu::Source where = vgpu::Source::current()) {
+  T sum = group.shfl(x, 0, where);
+  for (unsigned i = 1; i < group.size(); ++i) sum = combine(sum, group.shfl(x, i, where));
+  return sum;
 }
 
 }  // namespace cooperative_groups

@@ -1,0 +1,4 @@
+// <driver_types.h> of the toolkit: everything is in <cuda_runtime.h> here.
+#pragma once
+
+#include <cuda_runtime.h>
