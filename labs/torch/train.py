@@ -142,6 +142,7 @@ def main():
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("USE_LIBUV", "0")  # Debian 13's PyTorch 2.6 has no libuv, but env:// asks for it
     if "RANK" in os.environ:
         return train(args)
     import socket
