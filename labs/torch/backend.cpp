@@ -46,7 +46,8 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
           std::make_shared<StoreMeeting>(store, StoreMeeting::Place{"ringsmith/collectives", rank,
                                                                     size, options.timeout, scope}),
           options)),
-      jobs_(std::make_shared<Jobs>([group = group_](bool hold) { group->hold_core(hold); })) {}
+      jobs_(std::make_shared<Jobs>([group = group_](bool hold) { group->hold_core(hold); })),
+      timeout_(options.timeout) {}
 
 // Python may drop the last reference with the GIL held, but the last jobs' callbacks may need it.
 Backend::~Backend() {
@@ -368,7 +369,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool /*wait_
   with_python_errors([&] {
     StoreMeeting::Place place{"ringsmith/monitored-" + std::to_string(monitored_barriers_++),
                               getRank(), getSize(), options.timeout, scope_};
-    if (options.timeout == c10d::kUnsetTimeout) place.timeout = options_.timeout;
+    if (options.timeout == c10d::kUnsetTimeout) place.timeout = timeout_;
     const std::string line = comm::text_of(python_site());
     place.purpose = "for monitored_barrier()" + (line.empty() ? "" : " at " + line);
     StoreMeeting meeting(store_, std::move(place),

@@ -20,6 +20,7 @@
 
 #include <ATen/ATen.h>
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -102,6 +103,12 @@ class Backend final : public PluginBase {
   // ranks that are missing, with or without wait_all_ranks.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
+  // Sets the deadline of waits from now on, and of collectives in progress. Thread-safe.
+  void set_timeout(std::chrono::milliseconds timeout);
+#ifdef C10D_BACKEND_HAS_HOOKS  // PyTorch 2.14: torch.distributed.set_timeout()
+  void setTimeout(std::chrono::milliseconds timeout) override { set_timeout(timeout); }
+#endif
+
   // PyTorch compares the numbers of calls to find a rank that is behind.
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return calls_; }
@@ -128,7 +135,7 @@ class Backend final : public PluginBase {
   Outgoing& outgoing_to(int peer);
   Incoming& incoming_from(int peer);
   [[nodiscard]] StoreMeeting meeting(int from, int to) const;
-  [[nodiscard]] std::shared_ptr<Group> connect(int from, int to);
+  std::shared_ptr<Group> connect(int from, int to);
 
   c10::intrusive_ptr<c10d::Store> store_;
   comm::GroupOptions options_;
@@ -138,9 +145,11 @@ class Backend final : public PluginBase {
   std::shared_ptr<Jobs> jobs_;
   std::atomic<std::uint64_t> calls_{0}, monitored_barriers_{0};
   std::atomic<bool> ending_{false};
+  std::atomic<std::chrono::milliseconds> timeout_;
   std::mutex directions_;
   std::map<int, std::unique_ptr<Outgoing>> outgoing_;  // by peer
   std::map<int, std::unique_ptr<Incoming>> incoming_;
+  std::vector<std::weak_ptr<Group>> connected_;  // the groups of these directions
 };
 
 // The innermost line of the user's Python program, outside PyTorch and this package, that led to

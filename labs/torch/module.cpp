@@ -69,6 +69,9 @@ PYBIND11_MODULE(_C, module) {
     const py::gil_scoped_release released;
     with_python_errors([&] { backend->abort_group(site); });
   });
+  module.def("set_timeout", [](const Handle& group, std::chrono::milliseconds timeout) {
+    ours(group)->set_timeout(timeout);
+  });
   module.def("zeros", [](const Handle& group, const std::vector<std::int64_t>& sizes,
                          const py::object& dtype) {
     return shared_zeros(ours(group), sizes, type_of(dtype));

@@ -8,6 +8,7 @@ Also in this module:
     options                    settings of groups made from now on: the algorithm, the transport, ...
     DistributedDataParallel    PyTorch's, with its buckets in memory that the other ranks can read
     monitored_barrier          names all ranks that are missing
+    set_timeout                the deadline of a group's waits
     communication_memory       context manager: the same for tensors of 16 KiB or more made within it
     zeros                      one tensor in communication memory
     Error and its subclasses   errors.py
@@ -25,7 +26,8 @@ from ringsmith_torch import _C
 from ringsmith_torch.errors import CLASSES, Aborted, Error, MismatchError, PeerLost, TimeoutError, UsageError
 
 __all__ = ["Aborted", "DistributedDataParallel", "Error", "MismatchError", "Options", "PeerLost", "TimeoutError",
-           "UsageError", "abort", "communication_memory", "facts", "monitored_barrier", "options", "zeros"]
+           "UsageError", "abort", "communication_memory", "facts", "monitored_barrier", "options",
+           "set_timeout", "zeros"]
 
 
 @dataclasses.dataclass
@@ -78,6 +80,14 @@ def zeros(*size, dtype=torch.float32, group=None):
     """Returns a tensor in the group's communication memory, from which the other ranks of the host reduce directly."""
     sizes = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
     return _C.zeros(_backend(group), list(sizes), dtype)
+
+
+def set_timeout(timeout, group=None):
+    """Sets the deadline of a group's waits from now on, a datetime.timedelta, and of collectives in progress.
+
+    PyTorch 2.14 has torch.distributed.set_timeout(); earlier versions can set the timeout of gloo and nccl only.
+    """
+    _C.set_timeout(_backend(group), timeout)
 
 
 def monitored_barrier(group=None, timeout=None):
