@@ -149,6 +149,7 @@ class Backend final : public PluginBase {
   std::mutex directions_;
   std::map<int, std::unique_ptr<Outgoing>> outgoing_;  // by peer
   std::map<int, std::unique_ptr<Incoming>> incoming_;
+  std::mutex links_;                             // held briefly, and never while other code runs
   std::vector<std::weak_ptr<Group>> connected_;  // the groups of these directions
 };
 

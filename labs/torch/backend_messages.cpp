@@ -105,14 +105,18 @@ std::shared_ptr<Group> Backend::connect(int from, int to) {
   comm::GroupOptions options = options_;
   options.timeout = timeout_;
   auto group = std::make_shared<Group>(std::make_shared<StoreMeeting>(meeting(from, to)), options);
-  const std::lock_guard lock(directions_);
+  const std::lock_guard lock(links_);
   connected_.push_back(group);
   group->set_timeout(timeout_);  // it may have been set meanwhile
   return group;
 }
 
+// Takes only links_: a thread that holds directions_ may wait for the GIL, which the caller holds.
 void Backend::set_timeout(std::chrono::milliseconds timeout) {
-  const std::lock_guard lock(directions_);
+  if (timeout <= std::chrono::milliseconds::zero())
+    throw PythonError(UsageError("set_timeout: the timeout is " + std::to_string(timeout.count()) +
+                                 " ms, but must be positive"));
+  const std::lock_guard lock(links_);
   timeout_ = timeout;
   group_->set_timeout(timeout);
   for (const auto& link : connected_)

@@ -631,7 +631,7 @@ def verdicts(world, backend, names, **more):
     """Returns {feature: "" or the first error of any rank}. A failure may break the group, so a new job goes on after it."""
     result, left = {}, list(names)
     while left:
-        done = ranks.run(world, __file__, "--rank", backend, ",".join(left), limit=400, **more)
+        done = ranks.run(world, __file__, "--rank", backend, ",".join(left), limit=900, quiet=150, **more)
         if any(end.status for end in done):  # a rank has crashed, or hung: in the feature that it tried last
             tried = [re.findall(r"^TRIES (\w+)", end.text, re.M) for end in done]
             if not all(tried):

@@ -143,6 +143,7 @@ def rank_main(kinds):
     }
     for kind in kinds:
         for way, (group, wrap) in ways.items():
+            print("TRAINS", kind, "over", way, flush=True)
             losses, digest = train(kind, group, wrap)
             print("RESULT", json.dumps({"kind": kind, "way": way, "rank": rank, "losses": losses, "digest": digest}), flush=True)
     dist.barrier()
@@ -183,7 +184,7 @@ def main():
     ranks.leave_if_impossible()
     kinds = MODELS if args.short else MODELS + EXTRAS
     for world in map(int, args.worlds.split(",")):
-        done = ranks.run(world, __file__, "--rank", ",".join(kinds), limit=900)
+        done = ranks.run(world, __file__, "--rank", ",".join(kinds), limit=900, quiet=120)
         ranks.expect_success(done, "training")
         results = [json.loads(line.split(" ", 1)[1]) for r in done for line in r.text.splitlines() if line.startswith("RESULT ")]
         for kind in kinds:
