@@ -8,14 +8,14 @@ this backend's wait for another rank, and in a C function that never releases th
 """
 import argparse
 import ctypes
+import os
 import sys
 import time
 
 import ranks
 
-# Long enough for the import of PyTorch on a busy machine.
-LIMIT, QUIET = 30, 20  # seconds
-SOON = 120.0  # seconds until the report: gdb may read PyTorch's symbols
+DEADLINE = 4.0  # seconds
+SOON = 60.0     # seconds until the report: gdb reads PyTorch's symbols
 
 
 def sleeps_in_python():
@@ -35,9 +35,11 @@ def holds_the_lock():
 CASES = {f.__name__: f for f in (sleeps_in_python, waits_for_a_rank, holds_the_lock)}
 
 
-def rank_main(case):
-    rank, _ = ranks.join()
-    print("JOINED", flush=True)
+def rank_main(case, joins):
+    rank = int(os.environ["RANK"])
+    if joins:
+        ranks.join()
+        print("JOINED", flush=True)
     if case == "waits_for_a_rank" and rank == 1:
         sleeps_in_python()
     if case != "waits_for_a_rank" and rank == 0:
@@ -45,26 +47,40 @@ def rank_main(case):
     CASES[case]()
 
 
+def all_joined(processes, said):
+    until = time.monotonic() + 120
+    while not all("JOINED" in said(rank) for rank in range(len(processes))):
+        assert time.monotonic() < until, f"the ranks never began:\n{said(0)}\n{said(1)}"
+        time.sleep(0.1)
+    begins.append(time.monotonic())
+
+
+begins = []
+
+
+def hang(case, what, joins, **deadline):
+    begins[:] = [time.monotonic()]
+    done = ranks.run(2, __file__, "--rank", case, *["--joins"] * joins, watch=all_joined if joins else None, **deadline)
+    seconds = time.monotonic() - begins[-1]
+    hangs = done[0 if case == "waits_for_a_rank" else 1]
+    assert hangs.status < 0 and hangs.seconds == float("inf"), f"{what}: status {hangs.status}:\n{hangs.text}"
+    assert "HUNG: aborted by the test" in hangs.text, f"{what}:\n{hangs.text}"
+    assert f" in {case}" in hangs.text, f"{what}: the output does not name the function:\n{hangs.text}"
+    assert DEADLINE <= seconds < SOON, f"{what}: reported after {seconds:.0f} s"
+    print(f"{what}: aborted, and its stack is in its output", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rank", help="(internal) be a rank, in this case")
+    parser.add_argument("--joins", action="store_true", help="(internal) join the group first")
     args = parser.parse_args()
     if args.rank:
-        return rank_main(args.rank)
+        return rank_main(args.rank, args.joins)
     ranks.leave_if_impossible()
+    hang("sleeps_in_python", "a rank that sleeps, by the limit", False, limit=3 * DEADLINE)
     for case in CASES:
-        for deadline in [{"quiet": QUIET}] + [{"limit": LIMIT}] * (case == "sleeps_in_python"):
-            begin = time.monotonic()
-            done = ranks.run(2, __file__, "--rank", case, **deadline)
-            seconds = time.monotonic() - begin
-            what = f"{case} with {deadline}"
-            hangs = done[0 if case == "waits_for_a_rank" else 1]
-            assert "JOINED" in hangs.text, f"{what}: the rank never began:\n{hangs.text}"
-            assert hangs.status < 0 and hangs.seconds == float("inf"), f"{what}: status {hangs.status}:\n{hangs.text}"
-            assert "HUNG: aborted by the test" in hangs.text, f"{what}:\n{hangs.text}"
-            assert f" in {case}" in hangs.text, f"{what}: the output does not name the function:\n{hangs.text}"
-            assert seconds < SOON, f"{what}: reported after {seconds:.0f} s"
-            print(f"{case}, {deadline}: aborted, and its stack is in its output", flush=True)
+        hang(case, f"{case}, by the silence", True, quiet=DEADLINE, limit=600)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def native_stacks(pid):
     if shutil.which("gdb"):
         try:
             done = subprocess.run(["gdb", "-batch", "-p", str(pid), "-ex", "thread apply all bt 30"], capture_output=True,
-                                  text=True, timeout=60, check=False, errors="replace")
+                                  text=True, timeout=20, check=False, errors="replace")
             return "\n".join(line for line in done.stdout.splitlines() if re.match(r"Thread |#\d", line))
         except subprocess.TimeoutExpired:
             pass
@@ -111,6 +111,7 @@ def run(world, program, *args, limit=120, quiet=None, watch=None, **more):
         try:
             if watch:
                 watch([process for process, _ in ranks], lambda rank: pathlib.Path(f"{folder}/rank-{rank}").read_text())
+                last = time.monotonic()
             while len(ends) < world and time.monotonic() - start < limit:
                 for rank, (process, _) in enumerate(ranks):
                     if rank not in ends and process.poll() is not None:
