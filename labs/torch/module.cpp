@@ -10,6 +10,7 @@
 #include "labs/torch/backend.hpp"
 #include "labs/torch/errors.hpp"
 #include "labs/torch/memory.hpp"
+#include "runtime/job/bootstrap.hpp"
 
 namespace py = pybind11;
 
@@ -62,6 +63,13 @@ PYBIND11_MODULE(_C, module) {
   module.def("set_error_classes", &set_error_classes);
   module.def("set_library_folders", &set_library_folders);
   module.def("make", &make);
+  module.def("exchange_in_launcher",
+             [](const std::string& record, std::chrono::milliseconds timeout) {
+               const py::gil_scoped_release released;
+               return with_python_errors([&] {
+                 return comm::make_bootstrap(comm::BootstrapKind::env, timeout)->all_gather(record);
+               });
+             });
   module.def("facts", [](const Handle& group) { return ours(group)->facts(); });
   module.def("abort", [](const Handle& group) {
     const auto backend = ours(group);

@@ -22,7 +22,7 @@ import os
 import torch
 import torch.distributed as dist
 
-from ringsmith_torch import _C
+from ringsmith_torch import _C, launcher
 from ringsmith_torch.errors import CLASSES, Aborted, Error, MismatchError, PeerLost, TimeoutError, UsageError
 
 __all__ = ["Aborted", "DistributedDataParallel", "Error", "MismatchError", "Options", "PeerLost", "TimeoutError",
@@ -130,6 +130,7 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
 
 
 _C.set_error_classes(CLASSES)
+launcher.open_store()
 # Errors name a line of the user's program, to which files below these folders do not belong.
 _C.set_library_folders([os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep, "<frozen"])
 _devices = {"devices": ["cpu"]} if "devices" in inspect.signature(dist.Backend.register_backend).parameters else {}
