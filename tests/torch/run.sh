@@ -34,10 +34,12 @@ if [ "${1:-}" = short ]; then
   tests 10 training.py --worlds 2 --short
   tests 10 faults.py --short
 else
-  tests 5 hangs.py
+  tests 5 functions.py
+  tests 10 hangs.py
   tests 40 collectives.py
   tests 40 training.py
   tests 40 programs.py
+  tests 20 launch.py
   tests 60 features.py
   tests 30 faults.py --kills "${RINGSMITH_TEST_KILLS:-20}"
   tests 60 suite.py --world 3
