@@ -45,6 +45,12 @@ def why_not():
     return ""
 
 
+def torch_version():
+    """Returns the installed PyTorch's version, such as (2, 6)."""
+    said = subprocess.run([PYTHON, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=True)
+    return tuple(map(int, said.stdout.split(".")[:2]))
+
+
 def leave_if_impossible():
     if why := why_not():
         print(f"torch: NOT RUN: {why}")
