@@ -606,8 +606,15 @@ def monitored_barrier(rank, world, dist, torch):
     dist.monitored_barrier()
 
 
+def words_of(error):
+    return f"{type(error).__name__}: {error}".split("\n")[0][:200]
+
+
 def rank_main(backend, names):
-    """Tries the features in one job, up to the first that fails; prints {feature: "" or the first line of the error}."""
+    """Tries the features in one job, up to the first that fails in communication.
+
+    Prints {feature: "" or the first line of the error}.
+    """
     warnings.simplefilter("ignore")
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     rank, world = ranks.join(backend, timeout=20)
@@ -618,10 +625,13 @@ def rank_main(backend, names):
         said[name] = ""
         print("TRIES", name, flush=True)
         try:
-            FEATURES[name](rank, world, dist, torch)
+            try:
+                FEATURES[name](rank, world, dist, torch)
+            except (ImportError, AttributeError) as error:  # this PyTorch lacks it: on all ranks, before any communication
+                said[name] = words_of(error)
             dist.barrier()
         except Exception as error:
-            said[name] = f"{type(error).__name__}: {error}".split("\n")[0][:200]
+            said[name] = said[name] or words_of(error)
             break
     print("SAID", json.dumps(said), flush=True)
     os._exit(0)  # gloo's destructor may hang
@@ -643,11 +653,10 @@ def verdicts(world, backend, names, **more):
             continue
         said = [json.loads(line[5:]) for end in done for line in end.text.splitlines() if line.startswith("SAID ")]
         assert len(said) == world, [end.text for end in done]
-        for name in left:  # at least one: the first that failed on any rank is the last
+        tried = min((list(one)[-1] for one in said), key=left.index)  # the last that all ranks have tried
+        for name in left[:left.index(tried) + 1]:
             result[name] = next((one[name] for one in said if one.get(name)), "")
-            if result[name] or any(name not in one for one in said):
-                break
-        left = left[left.index(name) + 1:]
+        left = left[left.index(tried) + 1:]
     return result
 
 
