@@ -7,5 +7,6 @@ export MASTER_ADDR
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))  # below the ephemeral ports; another job has another one
 export WORLD_SIZE=$SLURM_NTASKS OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
 export USE_LIBUV=0  # Debian 13's PyTorch 2.6 has no libuv
+# shellcheck disable=SC2016  # the tasks expand it
 # --kill-on-bad-exit: when a rank fails, the others end, too.
 exec srun --kill-on-bad-exit=1 bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID exec "$@"' - "$@"
