@@ -5,8 +5,9 @@
     functions.py --table FILE...     a table with two columns per list: Markdown
 
 The base class is read in PyTorch's header: Backend.hpp, or ProcessGroup.hpp before PyTorch 2. An override is a function
-that the class has in the compiled library: libtorch_cpu.so for gloo, the extension for this backend. A function of gloo's
-that this backend lacks must be in LEFT_OUT with its reason, or the script fails.
+that the class has in the compiled library: libtorch_cpu.so for gloo, the extension for this backend. gloo's header adds
+those that are only there. A function of gloo's that this backend lacks must be in LEFT_OUT with its reason, or the script
+fails.
 """
 import argparse
 import json
@@ -30,6 +31,7 @@ OLDER_NAME = {
     "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
     "reduce_scatter_single": "_reduce_scatter_base",
     "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
+    "all_to_all_single": "alltoall_base",
 }
 # Not functions that a program calls.
 INTERNAL = re.compile(r"^~")
@@ -45,7 +47,21 @@ def virtual_functions(header):
 def members(library, prefix, *options):
     """Returns the names of the functions of a class that a library defines."""
     done = subprocess.run(["nm", "--demangle", "--defined-only", *options, library], capture_output=True, text=True, check=True)
-    return set(re.findall(rf" [tTwW] {re.escape(prefix)}::(~?\w+)\(", done.stdout))
+    return set(re.findall(rf" [tTwW] {re.escape(prefix)}::(~?\w+)(?:\[abi:cxx11\])?\(", done.stdout))
+
+
+def inline_overrides(header, name):
+    """Returns the functions that a class overrides in its header. A library does not export those with a body there."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", header.read_text(), flags=re.S)
+    begin = re.search(rf"class TORCH_API {name} : public [^{{]*", text)
+    depth, own = 0, []  # own: the text that is in the class, but not in a function's body or a nested class
+    for c in text[begin.end():]:
+        depth += {"{": 1, "}": -1}.get(c, 0)
+        if depth == 0:
+            break
+        if depth == 1:
+            own.append(c)
+    return set(re.findall(r"(\w+)\s*\((?:[^()]|\([^()]*\))*\)\s*(?:const\s*)?override", "".join(own)))
 
 
 def ask():
@@ -67,6 +83,7 @@ def compare():
     header = first([*headers, "/usr/include"], f"torch/csrc/distributed/c10d/{base}.hpp", "header of PyTorch's")
     gloo = members(first([*libraries, "/usr/lib/x86_64-linux-gnu"], "libtorch_cpu.so*", "libtorch_cpu.so"),
                    "c10d::ProcessGroupGloo", "--dynamic")
+    gloo |= inline_overrides(header.with_name("ProcessGroupGloo.hpp"), "ProcessGroupGloo")
     ours = members(first([ranks.BUILD / "ringsmith_torch"], "_C.*.so", "extension"), "ringsmith::pytorch::Backend")
     rows = []
     for name in virtual_functions(header):
