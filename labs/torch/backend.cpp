@@ -46,7 +46,8 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
           std::make_shared<StoreMeeting>(store, StoreMeeting::Place{"ringsmith/collectives", rank,
                                                                     size, options.timeout, scope}),
           options)),
-      jobs_(std::make_shared<Jobs>([group = group_](bool hold) { group->hold_core(hold); })) {}
+      jobs_(std::make_shared<Jobs>([group = group_](bool hold) { group->hold_core(hold); })),
+      timeout_(options.timeout) {}
 
 // Python may drop the last reference with the GIL held, but the last jobs' callbacks may need it.
 Backend::~Backend() {
@@ -368,7 +369,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool /*wait_
   with_python_errors([&] {
     StoreMeeting::Place place{"ringsmith/monitored-" + std::to_string(monitored_barriers_++),
                               getRank(), getSize(), options.timeout, scope_};
-    if (options.timeout == c10d::kUnsetTimeout) place.timeout = options_.timeout;
+    if (options.timeout == c10d::kUnsetTimeout) place.timeout = timeout_;
     const std::string line = comm::text_of(python_site());
     place.purpose = "for monitored_barrier()" + (line.empty() ? "" : " at " + line);
     StoreMeeting meeting(store_, std::move(place),
@@ -376,5 +377,37 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool /*wait_
     (void)meeting.all_gather("");
   });
 }
+
+#ifdef C10D_BACKEND_HAS_HOOKS
+c10::intrusive_ptr<Backend::Options> Backend::getBackendOptions() {
+  return c10::make_intrusive<Options>(getBackendName(), timeout_);
+}
+
+c10d::ErrorType Backend::getError() {
+  for (int peer = 0; peer < getSize(); ++peer)
+    if (peer != getRank() && !group_->loss_of(peer).empty()) return c10d::ErrorType::REMOTE_ERROR;
+  return c10d::ErrorType::SUCCESS;
+}
+
+c10::intrusive_ptr<PluginBase> Backend::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                              const std::vector<int>& ranks,
+                                              const c10::intrusive_ptr<Options>& options) {
+  const auto me = std::ranges::find(ranks, getRank());
+  if (me == ranks.end()) return nullptr;
+  return merge(store, options, static_cast<int>(me - ranks.begin()),
+               static_cast<int>(ranks.size()));
+}
+
+c10::intrusive_ptr<PluginBase> Backend::merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                              const c10::intrusive_ptr<Options>& options,
+                                              const int& rank, const int& size) {
+  return with_python_errors([&]() -> c10::intrusive_ptr<PluginBase> {
+    comm::GroupOptions own = options_;
+    own.timeout = options->timeout;
+    return c10::make_intrusive<Backend>(store->clone(), rank, size, own,
+                                        "in the group " + options->group_name);
+  });
+}
+#endif
 
 }  // namespace ringsmith::pytorch

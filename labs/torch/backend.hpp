@@ -20,6 +20,7 @@
 
 #include <ATen/ATen.h>
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -46,9 +47,11 @@ namespace ringsmith::pytorch {
 // Since PyTorch 2.0 a plug-in is a Backend; a ProcessGroup has a Backend for each kind of device.
 #if TORCH_VERSION_MAJOR >= 2
 #define RINGSMITH_TORCH_COALESCES (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 1)
+#define RINGSMITH_TORCH_TIMES (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 2)
 using PluginBase = c10d::Backend;
 #else
 #define RINGSMITH_TORCH_COALESCES 0
+#define RINGSMITH_TORCH_TIMES 0
 using PluginBase = c10d::ProcessGroup;
 #endif
 
@@ -102,6 +105,31 @@ class Backend final : public PluginBase {
   // ranks that are missing, with or without wait_all_ranks.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
+#if RINGSMITH_TORCH_COALESCES
+  Pending allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    return allreduce(tensors, options);
+  }
+#endif
+#if RINGSMITH_TORCH_TIMES
+  void enableCollectivesTiming() override {}  // PyTorch's profiler has the times of all calls
+#endif
+
+  // Sets the deadline of waits from now on, and of collectives in progress. Thread-safe.
+  void set_timeout(std::chrono::milliseconds timeout);
+#ifdef C10D_BACKEND_HAS_HOOKS  // PyTorch 2.14: torch.distributed.set_timeout(), split_group()
+  void setTimeout(std::chrono::milliseconds timeout) override { set_timeout(timeout); }
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<Options> getBackendOptions() override;
+  c10d::ErrorType getError() override;  // REMOTE_ERROR if another rank has died
+  // Collective for the ranks of the new group, which meet in `store`.
+  c10::intrusive_ptr<PluginBase> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                       const std::vector<int>& ranks,
+                                       const c10::intrusive_ptr<Options>& options) override;
+  c10::intrusive_ptr<PluginBase> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                       const c10::intrusive_ptr<Options>& options, const int& rank,
+                                       const int& size) override;
+#endif
+
   // PyTorch compares the numbers of calls to find a rank that is behind.
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return calls_; }
@@ -128,7 +156,7 @@ class Backend final : public PluginBase {
   Outgoing& outgoing_to(int peer);
   Incoming& incoming_from(int peer);
   [[nodiscard]] StoreMeeting meeting(int from, int to) const;
-  [[nodiscard]] std::shared_ptr<Group> connect(int from, int to);
+  std::shared_ptr<Group> connect(int from, int to);
 
   c10::intrusive_ptr<c10d::Store> store_;
   comm::GroupOptions options_;
@@ -138,9 +166,12 @@ class Backend final : public PluginBase {
   std::shared_ptr<Jobs> jobs_;
   std::atomic<std::uint64_t> calls_{0}, monitored_barriers_{0};
   std::atomic<bool> ending_{false};
+  std::atomic<std::chrono::milliseconds> timeout_;
   std::mutex directions_;
   std::map<int, std::unique_ptr<Outgoing>> outgoing_;  // by peer
   std::map<int, std::unique_ptr<Incoming>> incoming_;
+  std::mutex links_;                             // held briefly, and never while other code runs
+  std::vector<std::weak_ptr<Group>> connected_;  // the groups of these directions
 };
 
 // The innermost line of the user's Python program, outside PyTorch and this package, that led to

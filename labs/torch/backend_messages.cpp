@@ -27,7 +27,7 @@ Backend::Pending Backend::recvAnysource(Tensors& tensors, int tag) {
     auto job = c10::make_intrusive<Job>(getRank(), OpType::RECVANYSOURCE, "ringsmith:recv", tensors,
                                         nullptr);
     const auto any = std::make_shared<AnySource>(
-        getSize() - 1, std::chrono::steady_clock::now() + options_.timeout);
+        getSize() - 1, std::chrono::steady_clock::now() + timeout_.load());
     const comm::Site site = python_site();
     const std::lock_guard lock(directions_);
     for (int peer = 0; peer < getSize() && !any->taken(); ++peer) {
@@ -94,7 +94,7 @@ StoreMeeting Backend::meeting(int from, int to) const {
       StoreMeeting::Place{"ringsmith/from-" + std::to_string(from) + "-to-" + std::to_string(to),
                           sends ? 0 : 1,
                           2,
-                          options_.timeout,
+                          timeout_,
                           "send and recv between ranks " + pair + ", here 0 and 1" +
                               (scope_.empty() ? "" : ", " + scope_),
                           {from, to}},
@@ -102,7 +102,25 @@ StoreMeeting Backend::meeting(int from, int to) const {
 }
 
 std::shared_ptr<Group> Backend::connect(int from, int to) {
-  return std::make_shared<Group>(std::make_shared<StoreMeeting>(meeting(from, to)), options_);
+  comm::GroupOptions options = options_;
+  options.timeout = timeout_;
+  auto group = std::make_shared<Group>(std::make_shared<StoreMeeting>(meeting(from, to)), options);
+  const std::lock_guard lock(links_);
+  connected_.push_back(group);
+  group->set_timeout(timeout_);  // it may have been set meanwhile
+  return group;
+}
+
+// Takes only links_: a thread that holds directions_ may wait for the GIL, which the caller holds.
+void Backend::set_timeout(std::chrono::milliseconds timeout) {
+  if (timeout <= std::chrono::milliseconds::zero())
+    throw PythonError(UsageError("set_timeout: the timeout is " + std::to_string(timeout.count()) +
+                                 " ms, but must be positive"));
+  const std::lock_guard lock(links_);
+  timeout_ = timeout;
+  group_->set_timeout(timeout);
+  for (const auto& link : connected_)
+    if (const auto group = link.lock()) group->set_timeout(timeout);
 }
 
 }  // namespace ringsmith::pytorch

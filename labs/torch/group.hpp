@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,8 @@ class Group : public comm::CpuProcessGroup {
     holds_.store(hold, std::memory_order_relaxed);
     peers_.waiter().hold_core(hold);
   }
+  // Also applies to a call in progress. Thread-safe.
+  void set_timeout(std::chrono::milliseconds timeout) { peers_.health().set_timeout(timeout); }
   // True if a message of the peer waits for a recv(). Call it on the thread that calls recv().
   [[nodiscard]] bool has_message(int peer) {
     peers_.segments().look();

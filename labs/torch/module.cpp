@@ -10,6 +10,7 @@
 #include "labs/torch/backend.hpp"
 #include "labs/torch/errors.hpp"
 #include "labs/torch/memory.hpp"
+#include "runtime/job/bootstrap.hpp"
 
 namespace py = pybind11;
 
@@ -62,12 +63,22 @@ PYBIND11_MODULE(_C, module) {
   module.def("set_error_classes", &set_error_classes);
   module.def("set_library_folders", &set_library_folders);
   module.def("make", &make);
+  module.def("exchange_in_launcher",
+             [](const std::string& record, std::chrono::milliseconds timeout) {
+               const py::gil_scoped_release released;
+               return with_python_errors([&] {
+                 return comm::make_bootstrap(comm::BootstrapKind::env, timeout)->all_gather(record);
+               });
+             });
   module.def("facts", [](const Handle& group) { return ours(group)->facts(); });
   module.def("abort", [](const Handle& group) {
     const auto backend = ours(group);
     const comm::Site site = python_site();
     const py::gil_scoped_release released;
     with_python_errors([&] { backend->abort_group(site); });
+  });
+  module.def("set_timeout", [](const Handle& group, std::chrono::milliseconds timeout) {
+    ours(group)->set_timeout(timeout);
   });
   module.def("zeros", [](const Handle& group, const std::vector<std::int64_t>& sizes,
                          const py::object& dtype) {

@@ -91,6 +91,8 @@ def wrapper_of(args):
 
 def train(args):
     torch.set_num_threads(1)
+    if "RINGSMITH_STORE" in os.environ:  # started by ringrun: env:// needs this package, for gloo, too
+        import ringsmith_torch  # noqa: F401
     make_parallel = wrapper_of(args)
     dist.init_process_group(args.backend)
     rank, world = dist.get_rank(), dist.get_world_size()

@@ -7,6 +7,7 @@ Every survivor must end with the right exception, which names the rank to blame,
 program, within 5 seconds of the kill, of the wrong call, or of the end of the program's timeout.
 """
 import argparse
+import datetime
 import random
 import re
 import signal
@@ -70,6 +71,30 @@ def rank_main(case, victim):
                         time.sleep(TIMEOUT + 2 * SOON)
                     if case == "mismatch-ddp" and rank == victim:
                         dist.all_reduce(torch.ones(3))
+        elif case.startswith("later"):  # the group's own timeout is LONG
+            dist.barrier()
+            now()
+            if rank == victim:
+                time.sleep(TIMEOUT + 2 * SOON)
+                return
+            for wrong in (0, -1):
+                try:
+                    ringsmith_torch.set_timeout(datetime.timedelta(seconds=wrong))
+                    sys.exit(f"a timeout of {wrong} s was accepted")
+                except ringsmith_torch.UsageError:
+                    pass
+            soon = datetime.timedelta(seconds=TIMEOUT)
+            if case == "later-collective":
+                ringsmith_torch.set_timeout(soon)
+                dist.all_reduce(torch.ones(10))
+            elif case == "later-pending":
+                work = dist.all_reduce(torch.ones(10), async_op=True)
+                time.sleep(0.3)
+                ringsmith_torch.set_timeout(soon)
+                work.wait()
+            elif case == "later-message":
+                ringsmith_torch.set_timeout(soon)
+                dist.recv(torch.ones(10), victim)
         else:
             dist.barrier()
             now()
@@ -172,6 +197,9 @@ MISTAKES = {
     "mismatch-message": ("MismatchError", ["has room for 44 bytes of Float, but the sender sent 40 bytes of Float"]),
     "timeout-absent": ("TimeoutError", ["waited 2000 ms for rank {v}", "all_reduce(sum, f32, 10)", "faults.py:"]),
     "timeout-ddp": ("TimeoutError", ["waited 2000 ms for rank {v}", "all_reduce(sum, f32, "]),
+    "later-collective": ("TimeoutError", ["waited 2000 ms for rank {v}", "all_reduce(sum, f32, 10)", "faults.py:"]),
+    "later-pending": ("TimeoutError", ["waited 2000 ms for rank {v}", "all_reduce(sum, f32, 10)", "faults.py:"]),
+    "later-message": ("TimeoutError", ["recv from rank {v} at faults.py:", "waited 2000 ms"]),
     "timeout-message": ("TimeoutError", ["recv from rank {v} at faults.py:", "waited 2000 ms"]),
     "timeout-monitored": ("TimeoutError", ["waited 2000 ms", "for rank {v}, for monitored_barrier() at faults.py:"]),
     "timeout-any-message": ("TimeoutError", ["recv() of tag 0 from any source at faults.py:", "no rank sent"]),
@@ -187,10 +215,11 @@ def mistake(rng, case):
     kind, words = MISTAKES[case]
     # The culprit of a timeout arrives too late, and its error is that the group is broken. A mismatch of messages must
     # only be reported by the receiver, which is the victim.
-    excused = [victim] if case.startswith("timeout") else []
+    timed = case.startswith(("timeout", "later"))
+    excused = [victim] if timed else []
     if case == "mismatch-message":
         excused = [rank for rank in range(world) if rank != victim]
-    since = max(starts) + (TIMEOUT if case.startswith("timeout") else 0.5 if case == "abort" else 0.0)
+    since = max(starts) + (TIMEOUT if timed else 0.5 if case == "abort" else 0.0)
     return check(case, done, victim, kind, [word.format(v=victim) for word in words], since, excused)
 
 

@@ -14,13 +14,15 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 import warnings
 
 import ranks
 
 # Features that gloo has and this backend refuses, and why.
 REFUSED = {
-    "monitored_barrier": "torch.distributed lets only a backend called gloo do this; barrier() here names who is missing",
+    "monitored_barrier": "PyTorch before 2.14 allows it only for gloo; ringsmith_torch.monitored_barrier() does it",
+    "timeout_set_later": "PyTorch before 2.14 allows it only for gloo and nccl; ringsmith_torch.set_timeout() does it",
 }
 
 # Tried with TORCH_DISTRIBUTED_DEBUG=DETAIL, too.
@@ -583,7 +585,15 @@ def subgroups(rank, world, dist, torch):
 @feature
 def timeout_set_later(rank, world, dist, torch):
     import datetime
-    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=50), dist.group.WORLD)
+    group = dist.new_group()
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=1), group)
+    begin = time.monotonic()
+    if rank == 0:
+        try:
+            dist.recv(torch.zeros(4), 1, group=group)
+        except Exception:
+            pass  # of another class in each backend
+        assert time.monotonic() - begin < 10, "the group's first timeout, 20 s, still applies"
 
 
 @feature
@@ -596,8 +606,15 @@ def monitored_barrier(rank, world, dist, torch):
     dist.monitored_barrier()
 
 
+def words_of(error):
+    return f"{type(error).__name__}: {error}".split("\n")[0][:200]
+
+
 def rank_main(backend, names):
-    """Tries the features in one job, up to the first that fails; prints {feature: "" or the first line of the error}."""
+    """Tries the features in one job, up to the first that fails in communication.
+
+    Prints {feature: "" or the first line of the error}.
+    """
     warnings.simplefilter("ignore")
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     rank, world = ranks.join(backend, timeout=20)
@@ -608,10 +625,13 @@ def rank_main(backend, names):
         said[name] = ""
         print("TRIES", name, flush=True)
         try:
-            FEATURES[name](rank, world, dist, torch)
+            try:
+                FEATURES[name](rank, world, dist, torch)
+            except (ImportError, AttributeError) as error:  # this PyTorch lacks it: on all ranks, before any communication
+                said[name] = words_of(error)
             dist.barrier()
         except Exception as error:
-            said[name] = f"{type(error).__name__}: {error}".split("\n")[0][:200]
+            said[name] = said[name] or words_of(error)
             break
     print("SAID", json.dumps(said), flush=True)
     os._exit(0)  # gloo's destructor may hang
@@ -621,7 +641,7 @@ def verdicts(world, backend, names, **more):
     """Returns {feature: "" or the first error of any rank}. A failure may break the group, so a new job goes on after it."""
     result, left = {}, list(names)
     while left:
-        done = ranks.run(world, __file__, "--rank", backend, ",".join(left), limit=400, **more)
+        done = ranks.run(world, __file__, "--rank", backend, ",".join(left), limit=900, quiet=150, **more)
         if any(end.status for end in done):  # a rank has crashed, or hung: in the feature that it tried last
             tried = [re.findall(r"^TRIES (\w+)", end.text, re.M) for end in done]
             if not all(tried):
@@ -633,11 +653,10 @@ def verdicts(world, backend, names, **more):
             continue
         said = [json.loads(line[5:]) for end in done for line in end.text.splitlines() if line.startswith("SAID ")]
         assert len(said) == world, [end.text for end in done]
-        for name in left:  # at least one: the first that failed on any rank is the last
+        tried = min((list(one)[-1] for one in said), key=left.index)  # the last that all ranks have tried
+        for name in left[:left.index(tried) + 1]:
             result[name] = next((one[name] for one in said if one.get(name)), "")
-            if result[name] or any(name not in one for one in said):
-                break
-        left = left[left.index(name) + 1:]
+        left = left[left.index(tried) + 1:]
     return result
 
 

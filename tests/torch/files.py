@@ -18,6 +18,7 @@ type but compares gloo's words, or if EXPECTED has a reason; otherwise the scrip
 """
 import argparse
 import collections
+import faulthandler
 import importlib
 import json
 import mmap
@@ -49,8 +50,7 @@ tensor/parallel/test_*.py pipelining/test_s*.py checkpoint/test_*.py checkpoint/
 """.split()
 
 # Cases that pass over gloo and fail here, and why: regular expressions for FILE CASE.
-EXPECTED = {
-}
+EXPECTED = {}
 # What a case says that expects gloo's words in an exception of the right type.
 WORDS = re.compile(r'AssertionError: ".*" does not match "', re.S)
 
@@ -161,6 +161,7 @@ def in_child(test, pipe, log):
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1)
     os.dup2(out, 2)
+    faulthandler.enable(2)
     result = unittest.TestResult()
     unittest.TestSuite([test]).run(result)
     if result.skipped:
@@ -178,6 +179,13 @@ def in_child(test, pipe, log):
     os._exit(0)
 
 
+def stacks(group, log):
+    """Makes all processes of the group write their Python stacks; returns the end of the log."""
+    os.killpg(group, signal.SIGABRT)
+    time.sleep(2)
+    return pathlib.Path(log).read_text(errors="replace")[-6000:]
+
+
 def run_case(test, made):
     """Returns (verdict, words, text)."""
     before = made[0]
@@ -193,6 +201,8 @@ def run_case(test, made):
             said = ours.recv()
         except EOFError:
             said = ("failed", "its process crashed", pathlib.Path(log).read_text(errors="replace")[-3000:])
+    else:
+        said = (*said[:2], stacks(child.pid, log))
     try:
         os.killpg(child.pid, signal.SIGKILL)  # with ranks that are left
     except ProcessLookupError:
@@ -268,7 +278,6 @@ def table(lists):
             counts = columns[row["file"]].setdefault(number, collections.Counter())
             counts[row["verdict"]] += 1
             if row["verdict"] == "failed":
-                counts["as over gloo"] += row["why"] == "fails over gloo, too"
                 reasons[row["why"] or f"**unexpected**: {row['case']}: {row['words']}"][number] += 1
     print("| file | " + " | ".join(f"{v}: passed, failed, not applicable" for v in versions) + " |")
     print("|---|" + "---|" * len(versions))
@@ -322,6 +331,8 @@ def main():
             if row["verdict"] == "failed":
                 wrong += args.backend == "ringsmith" and not row["why"]
                 print(f"failed {file} {row['case']}: {row['why'] or 'UNEXPECTED'} ({row['words']})", flush=True)
+                if not row["why"]:
+                    print(row["text"], flush=True)
             if args.list:
                 with open(args.list, "a") as out:
                     out.write(json.dumps(row) + "\n")

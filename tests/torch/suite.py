@@ -10,6 +10,7 @@ GPU, or NCCL). A case that fails is run over gloo, too. If it passes there, it m
 the script fails; a case in EXPECTED that passes is a failure, too.
 """
 import argparse
+import faulthandler
 import multiprocessing
 import os
 import pathlib
@@ -76,10 +77,16 @@ def load(backend, world):
     return Suite, distributed_test, common_distributed
 
 
+def append(path, text):
+    with open(path, "a") as file:
+        file.write(text)
+
+
 def one_rank(suite, rank, name, store, pipe, log):
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(out, 1)
     os.dup2(out, 2)
+    faulthandler.enable(2)
     suite._run(rank, name, store, pipe)
 
 
@@ -119,9 +126,9 @@ def run_case(suite, module, common, name, world):
                 until = min(until, time.monotonic() + 10)  # the others will soon learn of it
             time.sleep(0.01)
         hung = [rank for rank, p in enumerate(processes) if p.exitcode is None]
+        ranks.end_hung([processes[rank] for rank in hung],
+                       lambda n, text: append(f"{folder}/{hung[n]}", text))
         for p in processes:
-            if p.exitcode is None:
-                p.kill()
             p.join()
         texts = [pathlib.Path(f"{folder}/{rank}").read_text(errors="replace") for rank in range(world)]
     common.cleanup_temp_dir()
@@ -133,7 +140,7 @@ def run_case(suite, module, common, name, world):
         return "passed", ""
     worst = next((rank for rank, code in enumerate(codes) if code == suite.TEST_ERROR_EXIT_CODE), None)
     if worst is None and hung:
-        return "failed", f"ranks {hung} hung"
+        return "failed", f"ranks {hung} hung; rank {hung[0]}:\n{texts[hung[0]][-6000:]}"
     worst = next(rank for rank, code in enumerate(codes) if code) if worst is None else worst
     return "failed", f"rank {worst} ended with {codes[worst]}: {first_error(texts[worst])}"
 

@@ -8,6 +8,7 @@ Also in this module:
     options                    settings of groups made from now on: the algorithm, the transport, ...
     DistributedDataParallel    PyTorch's, with its buckets in memory that the other ranks can read
     monitored_barrier          names all ranks that are missing
+    set_timeout                the deadline of a group's waits
     communication_memory       context manager: the same for tensors of 16 KiB or more made within it
     zeros                      one tensor in communication memory
     Error and its subclasses   errors.py
@@ -21,11 +22,12 @@ import os
 import torch
 import torch.distributed as dist
 
-from ringsmith_torch import _C
+from ringsmith_torch import _C, launcher
 from ringsmith_torch.errors import CLASSES, Aborted, Error, MismatchError, PeerLost, TimeoutError, UsageError
 
 __all__ = ["Aborted", "DistributedDataParallel", "Error", "MismatchError", "Options", "PeerLost", "TimeoutError",
-           "UsageError", "abort", "communication_memory", "facts", "monitored_barrier", "options", "zeros"]
+           "UsageError", "abort", "communication_memory", "facts", "monitored_barrier", "options",
+           "set_timeout", "zeros"]
 
 
 @dataclasses.dataclass
@@ -80,6 +82,14 @@ def zeros(*size, dtype=torch.float32, group=None):
     return _C.zeros(_backend(group), list(sizes), dtype)
 
 
+def set_timeout(timeout, group=None):
+    """Sets the deadline of a group's waits from now on, a datetime.timedelta, and of collectives in progress.
+
+    PyTorch 2.14 has torch.distributed.set_timeout(); earlier versions can set the timeout of gloo and nccl only.
+    """
+    _C.set_timeout(_backend(group), timeout)
+
+
 def monitored_barrier(group=None, timeout=None):
     """Waits for all ranks of a group; after the timeout, the error of each rank names all that are missing.
 
@@ -120,6 +130,7 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
 
 
 _C.set_error_classes(CLASSES)
+launcher.open_store()
 # Errors name a line of the user's program, to which files below these folders do not belong.
 _C.set_library_folders([os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep, "<frozen"])
 _devices = {"devices": ["cpu"]} if "devices" in inspect.signature(dist.Backend.register_backend).parameters else {}

@@ -50,6 +50,8 @@ void Health::tell_other_groups(bool waits) {
       put_text(other->segments_.mine().elsewhere.text, kElsewhereText, text);
 }
 
+void Health::set_timeout(std::chrono::milliseconds timeout) { timeout_ = limited(timeout); }
+
 Health::Health(Segments& segments, const GroupOptions& options)
     : segments_(segments),
       timeout_(limited(options.timeout)),
@@ -150,7 +152,7 @@ std::string Health::describe_rank(int rank) const {
 std::string Health::explain_timeout(int for_peer, int& culprit) const {
   const WaitForGraph graph = see_all();
   std::string text =
-      "waited " + std::to_string(timeout_.count()) + " ms for rank " + std::to_string(for_peer);
+      "waited " + std::to_string(timeout().count()) + " ms for rank " + std::to_string(for_peer);
   culprit = graph.culprit_from(for_peer);
   if (culprit < 0) {  // a cycle: each rank waits for the next
     culprit = for_peer;

@@ -3,6 +3,8 @@
 // failure is reported to the peers and breaks the group.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -72,6 +74,8 @@ class Health {
   [[nodiscard]] std::string explain_timeout(int for_peer, int& culprit) const;
   [[nodiscard]] std::string wait_for_graph() const { return see_all().describe(); }
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
+  // Also applies to a wait in progress. Thread-safe.
+  void set_timeout(std::chrono::milliseconds timeout);
 
   // ---- during a long wait ----
   // Sends this rank's current activity to remote ranks.
@@ -92,7 +96,7 @@ class Health {
   [[nodiscard]] WaitForGraph see_all() const;
 
   Segments& segments_;
-  std::chrono::milliseconds timeout_;
+  std::atomic<std::chrono::milliseconds> timeout_;
   mutable std::mutex failing_;
   Failed broken_;                       // the first failure of this group, on this rank
   std::atomic<bool> is_broken_{false};  // stored after broken_
