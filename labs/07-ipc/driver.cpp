@@ -28,6 +28,7 @@
 #include "kernels/vgpu/settings.hpp"
 #include "labs/kit/counted.hpp"
 #include "labs/kit/driver.hpp"
+#include "labs/kit/granted.hpp"
 #include "labs/kit/processes.hpp"
 #include "labs/kit/waits.hpp"
 
@@ -245,14 +246,15 @@ KIT_SCENARIO(threads) {
       ++shared->ended;
     }).detach();
   std::int64_t seen = -1;
-  constexpr int kStill_ms = 4000;
-  for (int still = 0; shared->ended < shared->plan.world; still += 2) {
+  kit::Granted clock;
+  for (double moved = 0; shared->ended < shared->plan.world;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     const std::lock_guard lock(shared->mutex);
     if (shared->failed) break;
     const std::int64_t now = hostile::progress + shared->ended + shared->meeting.arrived;
-    if (now != seen) seen = now, still = 0;
-    if (still > kStill_ms) throw kit::Hang{"no flag has moved for 4 s\n" + describe_ring()};
+    const double seconds = clock.seconds();
+    if (now != seen) seen = now, moved = seconds;
+    if (seconds > moved + 4) throw kit::Hang{"no flag has moved for 4 s\n" + describe_ring()};
   }
   const std::lock_guard lock(shared->mutex);
   if (shared->failed) std::rethrow_exception(shared->failed);
@@ -269,7 +271,6 @@ KIT_SCENARIO(processes) {
   kit::ProcessOptions options;
   options.world = plan.world;
   options.bytes = sizeof(Meeting);
-  options.patience = 6;
   kit::Processes(options).run(
       [&](kit::Member& self, kit::Observation& seen) {
         auto& meeting = *reinterpret_cast<Meeting*>(self.memory().data());
@@ -295,7 +296,6 @@ KIT_SCENARIO(offers) {
   kit::ProcessOptions options;
   options.world = 2;
   options.bytes = sizeof(Meeting);
-  options.patience = 6;
   kit::Processes(options).run(
       [&](kit::Member& self, kit::Observation& seen) {
         auto& meeting = *reinterpret_cast<Meeting*>(self.memory().data());
