@@ -239,7 +239,7 @@ KIT_SCENARIO(meet_again) {
           own.job + std::to_string(round) + ".", (own.rank + round) % own.world, own.world}));
       kit::Observation one;
       deeper(5 * round,
-             [&] { meet_and_tell(folder, *seats.back(), round == 2 ? 300 : 3000, one); });
+             [&] { meet_and_tell(folder, *seats.back(), round == 2 ? 300 : 15'000, one); });
       seen.merge(one, "." + std::to_string(round));
     }
     return 0;

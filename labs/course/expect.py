@@ -5,7 +5,7 @@ import math
 
 from labs.course.verdicts import Wrong
 
-BLANK, MIXED = 1 << 40, 2 << 40  # as in labs/kit/counted.hpp
+BLANK, MIXED, FORGED = 1 << 40, 2 << 40, 3 << 40  # as in labs/kit/counted.hpp
 WIDTH = 11
 
 
@@ -53,6 +53,9 @@ def counted(seen, name, world, first, length, wanted, shift=0):
             continue
         if times[0] == 255:
             raise Wrong(f"element {begin} on {label} was never written{where(seen)}")
+        if moved == FORGED:
+            raise Wrong(f"element {begin} on {label} holds bytes that are no element: not an input, a sum or a zero"
+                        f"{where(seen)}")
         trouble = _counts(times, wanted, world)
         if trouble:
             raise Wrong(f"element {begin} on {label}: {trouble}{where(seen)}")

@@ -18,6 +18,7 @@ import time
 
 SAMPLE = 0.2                # seconds between two samples
 LONGEST_STEP = 0.5          # seconds that a sample counts at most: the judge itself may have had no processor
+LONGEST_SLEEP = 3           # the same, if the run has used no processor time since the last sample, and sleeps
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -83,7 +84,8 @@ class Granted:
         now = time.monotonic()
         if now - self._last >= SAMPLE:
             used, ready = _tree(self._root)
-            step = min(now - self._last, LONGEST_STEP)
+            asleep = used == self._used and not ready
+            step = min(now - self._last, LONGEST_SLEEP if asleep else LONGEST_STEP)
             self.seconds += min(step, max(used - self._used, 0.0)) if ready else step
             self._used, self._last = used, now
             return SAMPLE
