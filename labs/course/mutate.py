@@ -303,7 +303,7 @@ def one_lab(lab, only, most):
         tried = chosen(generated, most)
         tried += [m for m in generated if m.id in trial.on_file and m not in tried]
         if only:
-            tried = [m for m in tried if any(m.id.startswith(word) for word in only)]
+            tried = [m for m in generated if m.operator in only or any(m.id.startswith(word) for word in only)]
         trial.calibrate()
         new = [m for m in tried if not trial.kept(m)]
         program, numbers = trial.together(new) if len(new) > 4 else (None, {})
