@@ -1,6 +1,6 @@
-// Elements for a collective that is a template: kit::Counted, and two types that show what a code
-// assumes of T. A double has infinities and -0, a byte is smaller than a word. labs/course/expect.py
-// knows the formulas.
+// Elements for a collective that is a template: kit::Counted, and two types that show what the code
+// assumes of T: doubles, among them infinities and -0, and bytes, which are smaller than a word.
+// labs/course/expect.py knows the formulas.
 #pragma once
 
 #include <bit>
