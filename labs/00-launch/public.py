@@ -154,7 +154,7 @@ def never_comes(lab):
                             f"rank {rank}'s error does not say 'rank {other} never came': {error!r}", seen)
                 expect.that(not named or other not in present, f"rank {rank}'s error says that rank {other} never "
                             f"came, but it did: {error!r}", seen)
-            expect.that(seconds < 3, f"rank {rank} was to wait for 1.5 s, but its error was thrown after {seconds:.1f} s",
+            expect.that(seconds < 2.5, f"rank {rank} was to wait for 1.5 s, but its error was thrown after {seconds:.1f} s",
                         seen)
 
 
