@@ -15,6 +15,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "labs/kit/granted.hpp"
 #include "labs/kit/nodes/staged.hpp"
 #include "labs/kit/nodes/whereabouts.hpp"
 
@@ -42,6 +43,11 @@ std::vector<kit::Slots> slots_of(const kit::Request& in) {
   return slots;
 }
 
+// Waits for the file that process `index` creates. The judge's alarm ends the wait.
+void await(const kit::Folder& folder, int index) {
+  while (!folder.wait(std::to_string(index), milliseconds(1000))) continue;
+}
+
 // Returns element `rank` of the list `name`, or 0 if the list is absent or too short.
 std::int64_t of_rank(const kit::Request& in, const char* name, int rank) {
   const std::vector<std::int64_t> values =
@@ -55,11 +61,12 @@ void put_outcome(kit::Observation& out, const lab00::Outcome& outcome) {
 }
 
 // Meets the other ranks with a card (host and process id) and records the outcome. "cards" has one
-// card per line.
+// card per line; "seconds" are those in which a processor was free for this process.
 void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t patience,
                    kit::Observation& seen, bool blank = false, const std::string& more = "") {
   const std::string card = blank ? "" : kit::host_name() + " " + std::to_string(getpid()) + more;
   const auto begun = Clock::now();
+  const double queued = kit::queued_seconds();
   const int requests = kit::whereabouts().requests;
   std::string cards, error;
   try {
@@ -71,7 +78,7 @@ void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t pati
   seen.put("card", card);
   seen.put("cards", cards);
   seen.put("error", error);
-  seen.put("seconds", since(begun));
+  seen.put("seconds", since(begun) - (kit::queued_seconds() - queued));
   seen.put("requests", kit::whereabouts().requests - requests);
 }
 
@@ -172,7 +179,9 @@ KIT_SCENARIO(succession) {
   };
   const auto claim = [&] {
     std::int64_t taken = 0;
-    if (!folder.wait("begun", milliseconds(4000))) return std::int64_t{-1};
+    while (!folder.wait("begun", milliseconds(5)))
+      if (folder.wait("over", milliseconds(0)) && !folder.wait("begun", milliseconds(0)))
+        return std::int64_t{-1};
     while (!folder.wait("over", milliseconds(5))) {
       const std::string name = lab00::claim_name(folder);
       for (const std::string& file : folder.list())
@@ -189,21 +198,26 @@ KIT_SCENARIO(succession) {
   desks.observe(out);
 }
 
-// Task 3 alone. Process i is given rank ranks[i] of `world` and arrives late[i] ms late; ranks that
-// are not in the list never arrive. The folder answers process 0 `hesitate` ms late. Rank `blank`
-// has an empty card; the others' cards end with `more`.
+// Task 3 alone. Process i is given rank ranks[i] of `world` and arrives late[i] ms after all have
+// started, or, if late[i] is -1, when the meetings of the processes before it have ended. Ranks
+// that are not in the list never arrive. The folder answers process 0 `hesitate` ms late. Rank
+// `blank` has an empty card; the others' cards end with `more`.
 KIT_SCENARIO(meet) {
-  kit::Folder folder("meeting");
+  kit::Folder folder("meeting"), started("started"), ended("ended");
   const std::vector<std::int64_t> ranks = in.integers("ranks"), late = in.integers("late"),
                                   more = in.has("more") ? in.integers("more")
                                                         : std::vector<std::int64_t>{};
   int index = 0;
   kit::StagedNodes nodes({"a", "b"}, folder, [&](const kit::Seat& seat, kit::Observation& seen) {
-    pause(late[std::size_t(index)]);
+    started.create(std::to_string(index), "");
+    for (std::size_t i = 0; i < ranks.size(); ++i) await(started, int(i));
+    pause(std::max<std::int64_t>(late[std::size_t(index)], 0));
+    for (int i = 0; i < index && late[std::size_t(index)] < 0; ++i) await(ended, i);
     kit::Folder seen_by = folder;
     seen_by.answers_late_by(milliseconds(index == 0 ? in.integer("hesitate", 0) : 0));
     meet_and_tell(seen_by, seat, in.integer("patience"), seen, seat.rank == in.integer("blank", -1),
                   {more.begin(), more.end()});
+    ended.create(std::to_string(index), "");
     return 0;
   });
   for (; index < int(ranks.size()); ++index)
@@ -225,7 +239,7 @@ KIT_SCENARIO(meet_again) {
           own.job + std::to_string(round) + ".", (own.rank + round) % own.world, own.world}));
       kit::Observation one;
       deeper(5 * round,
-             [&] { meet_and_tell(folder, *seats.back(), round == 2 ? 300 : 3000, one); });
+             [&] { meet_and_tell(folder, *seats.back(), round == 2 ? 300 : 15'000, one); });
       seen.merge(one, "." + std::to_string(round));
     }
     return 0;

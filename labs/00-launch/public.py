@@ -136,7 +136,7 @@ def meets(lab):
         ranks = list(range(world))
         lab.random.shuffle(ranks)
         late = [lab.random.randrange(0, 60) for _ in ranks]
-        seen = lab.run("meet", world=world, ranks=ranks, late=late, patience=4000)
+        seen = lab.run("meet", world=world, ranks=ranks, late=late, patience=15_000)
         met(seen, dict(enumerate(ranks)))
 
 
@@ -144,7 +144,7 @@ def meets(lab):
 def never_comes(lab):
     """Task 3: missing ranks are named by every rank that waits, no later than promised."""
     for world, present in ((4, [1, 3]), (7, [3, 5])):
-        seen = lab.run("meet", world=world, ranks=present, late=[0] * len(present), patience=500, deadline=4)
+        seen = lab.run("meet", world=world, ranks=present, late=[0] * len(present), patience=1500)
         for i, rank in enumerate(present):
             error, seconds = seen[f"error.{i}"], seen[f"seconds.{i}"]
             expect.that(error, f"rank {rank} met {world} ranks, and only {len(present)} were there", seen)
@@ -154,7 +154,7 @@ def never_comes(lab):
                             f"rank {rank}'s error does not say 'rank {other} never came': {error!r}", seen)
                 expect.that(not named or other not in present, f"rank {rank}'s error says that rank {other} never "
                             f"came, but it did: {error!r}", seen)
-            expect.that(seconds < 2.3, f"rank {rank} was to wait for 0.5 s, but its error was thrown after {seconds:.1f} s",
+            expect.that(seconds < 2.5, f"rank {rank} was to wait for 1.5 s, but its error was thrown after {seconds:.1f} s",
                         seen)
 
 
@@ -163,7 +163,7 @@ def rank_0_late(lab):
     """Task 3: rank 0 arrives last. It is a rank like any other, and the others have patience."""
     for late in ([500, 0, 0], [400, 0, 300, 0]):
         world = len(late)
-        seen = lab.run("meet", world=world, ranks=list(range(world)), late=late, patience=4000)
+        seen = lab.run("meet", world=world, ranks=list(range(world)), late=late, patience=15_000)
         met(seen, dict(enumerate(range(world))))
 
 
@@ -181,7 +181,7 @@ def places(lab):
 def whole(lab, counts, jobs=1, **how):
     """Runs whole jobs, from launch to places. All must succeed, and meet only their own ranks."""
     hosts, where = placing(counts)
-    seen = lab.run("jobs", jobs=jobs, **{"patience": 3000, **where, **how})
+    seen = lab.run("jobs", jobs=jobs, **{"patience": 15_000, **where, **how})
     first = seen["processes"] - jobs  # skips an earlier launcher, which was killed
     for job in range(first, seen["processes"]):
         one = {key.removesuffix(f".{job}"): value for key, value in seen.items() if key.endswith(f".{job}")}

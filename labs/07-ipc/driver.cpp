@@ -28,6 +28,8 @@
 #include "kernels/vgpu/settings.hpp"
 #include "labs/kit/counted.hpp"
 #include "labs/kit/driver.hpp"
+#include "labs/kit/elements.hpp"
+#include "labs/kit/granted.hpp"
 #include "labs/kit/processes.hpp"
 #include "labs/kit/waits.hpp"
 
@@ -52,6 +54,7 @@ struct Plan {
   std::int64_t count = 0, calls = 1, slots = 2, slot_elements = 8;
   bool in_place = false, in_turns = false;
   std::int64_t rings = 1;            // used in turn; their slots differ in number and size
+  std::int64_t type = 0;             // of the elements: labs/kit/elements.hpp
   std::uint64_t lived = 0;           // messages that each ring has passed on before
   std::vector<std::int64_t> counts;  // one per call; by default all are `count`
   explicit Plan(const kit::Request& in)
@@ -63,6 +66,7 @@ struct Plan {
         in_place(in.integer("in_place", 0) != 0),
         in_turns(in.integer("in_turns", 0) != 0),
         rings(in.integer("rings", 1)),
+        type(in.integer("type", 0)),
         lived(std::uint64_t(in.integer("lived", 0))),
         counts(in.has("counts") ? in.integers("counts")
                                 : std::vector<std::int64_t>(std::size_t(calls), count)) {
@@ -96,8 +100,9 @@ struct Place {
 
 // Runs one rank: meets the others, enqueues all calls in succession, and waits once, at the end.
 // Elements are numbered across all calls, so that data of another call are detected.
-std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, bool one_process,
-                                  std::int64_t& messages) {
+template <class T>
+std::vector<std::int64_t> be_rank_of(const Plan& plan, Meeting& meeting, int rank, bool one_process,
+                                     std::int64_t& messages) {
   start_device(rank, plan.world, one_process);
   const kit::Stream stream;
   const int process = one_process ? 1 : rank + 1;
@@ -107,7 +112,7 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
     const auto slots = plan.slots + std::int64_t(i),
                elements = plan.slot_elements + 2 * std::int64_t(i);
     std::vector<std::byte> fresh(sizeof(lab07::Station) +
-                                 std::size_t(slots * elements) * sizeof(Counted));
+                                 std::size_t(slots * elements) * sizeof(T));
     const lab07::Station counters{plan.lived, plan.lived, plan.lived, plan.lived};
     std::memcpy(fresh.data(), &counters, sizeof counters);
     places[i].station = std::make_unique<kit::DeviceArray<std::byte>>(stream, fresh);
@@ -130,10 +135,10 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
   }
   std::int64_t all = 0;
   for (const std::int64_t count : plan.counts) all += count;
-  std::vector<Counted> values(static_cast<std::size_t>(all));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = kit::counted(rank, i);
-  const kit::DeviceArray<Counted> input(stream, values), apart(stream, values.size());
-  Counted* const output = plan.in_place ? input.data() : apart.data();
+  std::vector<T> values(static_cast<std::size_t>(all));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = kit::element<T>(rank, i);
+  const kit::DeviceArray<T> input(stream, values), apart(stream, values.size());
+  T* const output = plan.in_place ? input.data() : apart.data();
   // With in_turns, the ranks call one after the other, so an all_reduce that waits for a later rank
   // hangs.
   while (plan.in_turns && meeting.enqueued < rank)
@@ -141,14 +146,14 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
   std::int64_t at = 0;
   for (std::size_t call = 0; call < plan.counts.size(); ++call) {
     hostile::in_call = true;
-    lab07::all_reduce<Counted>(places[call % places.size()].ring, stream.get(), input.data() + at,
-                               output + at, plan.counts[call]);
+    lab07::all_reduce<T>(places[call % places.size()].ring, stream.get(), input.data() + at,
+                         output + at, plan.counts[call]);
     hostile::in_call = false;
     at += plan.counts[call];
   }
   ++meeting.enqueued;
-  const std::vector<Counted> got = plan.in_place ? input.host() : apart.host();
-  if (!plan.in_place) changed += runs_of(input.host()) != runs_of(values);
+  const std::vector<T> got = plan.in_place ? input.host() : apart.host();
+  if (!plan.in_place) changed += input.host() != values;
   hostile::ranks[rank].done = true;
   // Waits for the kernel: a wrong kernel must fail by its result, not because its memory was freed.
   kit::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -169,7 +174,14 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
     lab07::close_mapped(place.next);
   }
   meeting.wait(plan.world, ++turn);  // the owner frees its memory after all have released it
-  return runs_of(got);
+  return kit::shown<T>(got);
+}
+
+std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, bool one_process,
+                                  std::int64_t& messages) {
+  return kit::with_type(plan.type, [&]<class T>(T) {
+    return be_rank_of<T>(plan, meeting, rank, one_process, messages);
+  });
 }
 
 void put_counts(kit::Observation& out) {
@@ -245,14 +257,15 @@ KIT_SCENARIO(threads) {
       ++shared->ended;
     }).detach();
   std::int64_t seen = -1;
-  constexpr int kStill_ms = 4000;
-  for (int still = 0; shared->ended < shared->plan.world; still += 2) {
+  kit::Granted clock;
+  for (double moved = 0; shared->ended < shared->plan.world;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     const std::lock_guard lock(shared->mutex);
     if (shared->failed) break;
     const std::int64_t now = hostile::progress + shared->ended + shared->meeting.arrived;
-    if (now != seen) seen = now, still = 0;
-    if (still > kStill_ms) throw kit::Hang{"no flag has moved for 4 s\n" + describe_ring()};
+    const double seconds = clock.seconds();
+    if (now != seen) seen = now, moved = seconds;
+    if (seconds > moved + 4) throw kit::Hang{"no flag has moved for 4 s\n" + describe_ring()};
   }
   const std::lock_guard lock(shared->mutex);
   if (shared->failed) std::rethrow_exception(shared->failed);
@@ -269,7 +282,6 @@ KIT_SCENARIO(processes) {
   kit::ProcessOptions options;
   options.world = plan.world;
   options.bytes = sizeof(Meeting);
-  options.patience = 6;
   kit::Processes(options).run(
       [&](kit::Member& self, kit::Observation& seen) {
         auto& meeting = *reinterpret_cast<Meeting*>(self.memory().data());
@@ -295,7 +307,6 @@ KIT_SCENARIO(offers) {
   kit::ProcessOptions options;
   options.world = 2;
   options.bytes = sizeof(Meeting);
-  options.patience = 6;
   kit::Processes(options).run(
       [&](kit::Member& self, kit::Observation& seen) {
         auto& meeting = *reinterpret_cast<Meeting*>(self.memory().data());

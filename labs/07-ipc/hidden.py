@@ -21,6 +21,11 @@ def counts(lab):
     """Counts that do not divide, or are smaller than the world; in place."""
     for world, count in [(2, 1), (3, 0), (3, 2), (3, 97), (4, 3), (4, 5), (5, 31)]:
         ring(lab, world, count, slot_elements=lab.random.choice((1, 3, 64)), in_place=lab.random.randrange(2), calls=2)
+    for kind in (1, 2):  # T is any type: doubles with infinities, -0 and sums of 0; bytes
+        for world in (2, 3):
+            seen = lab.run("threads", world=world, count=29, slots=2, slot_elements=3, calls=2, type=kind,
+                           in_place=lab.random.randrange(2))
+            expect.summed(seen, world, [29, 29], kind)
     ring(lab, 4, 7, slot_elements=2)  # chunks of 2, 2, 2 and 1, not of 1, 1, 1 and 4: one piece each
     # Pieces with more elements than there are threads, and than 2^15. Smaller pieces are allowed:
     # they only need more messages.

@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <exception>
 #include <stdexcept>
 #include <thread>
 
+#include "labs/kit/granted.hpp"
 #include "labs/kit/heap/held.hpp"
 
 namespace {
@@ -70,7 +70,7 @@ class Linear : public kit::DeviceModel {
     inside_ = 0;
     fail_ = fail;
   }
-  bool alone = false;  // a replica waited for others that never arrived
+  std::atomic<bool> alone = false;  // a replica waited for others that never arrived
 
  private:
   static void require_here(int device, const std::vector<const Buffer*>& all) {
@@ -80,14 +80,12 @@ class Linear : public kit::DeviceModel {
                                  " with numbers of device " + std::to_string(b->device()));
   }
   void meet(int device) {
-    std::unique_lock lock(mutex_);
     const int round = round_;
     if (++inside_ == expected_) {
       inside_ = 0;
       ++round_;
-      changed_.notify_all();
     } else if (!alone) {
-      alone = !changed_.wait_for(lock, std::chrono::seconds(3), [&] { return round_ != round; });
+      alone = !kit::wait_at_most(std::chrono::seconds(3), [&] { return round_ != round; });
     }
     for (const std::int64_t failing : failing_)
       if (fail_ && failing == device)
@@ -97,9 +95,8 @@ class Linear : public kit::DeviceModel {
   kit::Devices& devices_;
   std::size_t outputs_;
   std::vector<std::int64_t> failing_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int expected_ = 0, inside_ = 0, round_ = 0;
+  int expected_ = 0;
+  std::atomic<int> inside_ = 0, round_ = 0;
   bool fail_ = false;
 };
 
@@ -167,11 +164,8 @@ KIT_SCENARIO(apply) {
     if (first) return;
     ++ran.at(std::size_t(i));
     ++inside;
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(3);
-    while (inside < replicas && !alone) {
-      if (std::chrono::steady_clock::now() > until) alone = true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    if (!kit::wait_at_most(std::chrono::seconds(3), [&] { return inside >= replicas || alone; }))
+      alone = true;
     const bool fails = std::find(failing.begin(), failing.end(), i) != failing.end();
     if (!fails) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     ++ended;

@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "labs/kit/granted.hpp"
 #include "labs/kit/races/races.hpp"
 
 namespace {
@@ -41,7 +42,6 @@ void std::condition_variable::notify_all() noexcept {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
@@ -85,7 +85,7 @@ class Shelf {
     if (number == late_) wait_for([&] { return ended >= late_for_; });
     if (number == awaited_) {  // while next() waits for this batch, workers may fetch too far ahead
       wait_for([&] { return asked > number; });
-      std::this_thread::sleep_for(milliseconds(30));
+      kit::let_others_run(milliseconds(30));
       begun_while_awaited = std::int64_t(begun);
     }
     if (together_ > 0 && number < together_) wait_for([&] { return most_running >= together_; });
@@ -103,8 +103,7 @@ class Shelf {
 
   template <class Condition>
   void wait_for(Condition done) const {  // at most 4 s: a wrong loader must not hang the test
-    for (const auto end = Clock::now() + milliseconds(4000); !done() && Clock::now() < end;)
-      std::this_thread::sleep_for(microseconds(200));
+    kit::wait_at_most(milliseconds(4000), done);
   }
 
   std::atomic<std::int64_t> begun = 0, ended = 0, asked = 0, running = 0, most_running = 0,
@@ -210,12 +209,12 @@ KIT_SCENARIO(load) {
     for (std::int64_t take = 0; takes < 0 || take < takes; ++take) {
       if (take == rest_after) {  // the training step, in which workers may fetch too far ahead
         shelf.wait_for([&] { return shelf.begun >= rest; });
-        std::this_thread::sleep_for(milliseconds(20));
+        kit::let_others_run(milliseconds(20));
         out.put("begun_at_rest", std::int64_t(shelf.begun));
       }
       if (take < batches && (take == 0 || begun_at.back() == std::min(take - 1 + ahead, batches))) {
         shelf.wait_for([&] { return shelf.begun >= std::min(take + ahead, batches); });
-        std::this_thread::sleep_for(milliseconds(2));
+        kit::let_others_run(milliseconds(2));
         begun_at.push_back(shelf.begun);
       }
       ++shelf.asked;
@@ -243,14 +242,14 @@ KIT_SCENARIO(load) {
     }
     if (in.has("idle_at")) {  // the loader is destroyed while its workers sleep
       shelf.wait_for([&] { return shelf.ended >= in.integer("idle_at"); });
-      std::this_thread::sleep_for(milliseconds(10));
+      kit::let_others_run(milliseconds(10));
       slow_to_go_on = true;
     }
   }
   slow_to_go_on = false;
   shelf.closed = true;
   const std::int64_t begun = shelf.begun;
-  std::this_thread::sleep_for(milliseconds(in.integer("linger_ms", 0)));
+  kit::let_others_run(milliseconds(in.integer("linger_ms", 0)));
   out.put("ids", ids);
   out.put("lengths", lengths);
   out.put("errors", errors);

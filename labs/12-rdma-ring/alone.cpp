@@ -154,21 +154,31 @@ KIT_SCENARIO(at_once) {
   out.put("wrong", wrong);
 }
 
+namespace {
+struct Gone {  // not a std::exception
+  std::string who;
+};
+}  // namespace
+
 // Runs all_reduce on rank 1 of 3, whose neighbours accept `takes` and deliver `gives` pieces. The
-// third idle() throws.
+// third idle() throws std::runtime_error, or, if `foreign`, a type that is no std::exception.
 KIT_SCENARIO(silence) {
   std::int64_t tries = 0;
   Silent right{in.integer("takes"), &tries}, left{in.integer("gives"), &tries};
   std::vector<float> work(12);
   int turns = 0;
+  const bool foreign = in.integer("foreign", 0) != 0;
   std::string told;
   try {
     lab12::all_reduce<float>(right, left, 1, 3, std::span(work), [&] {
       tries = 0;
-      if (++turns == 3) throw std::runtime_error("rank 2 is gone");
+      if (++turns == 3 && foreign) throw Gone{"rank 2 is gone"};
+      if (turns == 3) throw std::runtime_error("rank 2 is gone");
     });
   } catch (const std::runtime_error& error) {
-    told = error.what();
+    told = (foreign ? "another type: " : "") + std::string(error.what());
+  } catch (const Gone& gone) {
+    told = gone.who;
   }
   out.put("told", told);
 }

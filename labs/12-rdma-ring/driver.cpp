@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "labs/kit/counted.hpp"
+#include "labs/kit/elements.hpp"
 #include "labs/kit/fabric/fabric.hpp"
 #include "labs/kit/verbs/device.hpp"
 
@@ -190,9 +191,12 @@ KIT_SCENARIO(both_ways) {
   kit::verbs::observe(out);
 }
 
+namespace {
+
 // Runs the ring `calls` times. Rank `dies`, if given, leaves in its third idle(). With
 // other_slot_bytes, every second call uses a second set of channels with other slots.
-KIT_SCENARIO(ring) {
+template <class T>
+void run_ring(const kit::Request& in, kit::Observation& out) {
   Net net(in);
   std::optional<Net> other;
   if (in.has("other_slot_bytes")) other.emplace(in, in.integer("other_slot_bytes"));
@@ -203,20 +207,20 @@ KIT_SCENARIO(ring) {
   kit::verbs::run(net.world, std::uint64_t(in.integer("seed")), [&](int rank) {
     net.connect(rank);
     if (other) other->connect(rank);
-    std::vector<Counted> work(count);
+    std::vector<T> work(count);
     int turns = 0;
     try {
       for (std::int64_t call = 0; call < calls; ++call) {
-        for (std::size_t i = 0; i < count; ++i) work[i] = kit::counted(rank, i);
+        for (std::size_t i = 0; i < count; ++i) work[i] = kit::element<T>(rank, i);
         const auto idle = [&] {
           if (rank == dies && ++turns == 3) throw std::logic_error("dies");
           net.look(rank);
         };
         Net& used = other && call % 2 == 1 ? *other : net;
-        lab12::all_reduce<Counted>(*used.right_of(rank).channel, *used.left_of(rank).channel, rank,
-                                   net.world, std::span(work), idle);
+        lab12::all_reduce<T>(*used.right_of(rank).channel, *used.left_of(rank).channel, rank,
+                             net.world, std::span(work), idle);
       }
-      out.put(name_of("out", rank), kit::runs_of(work));
+      out.put(name_of("out", rank), kit::shown<T>(work));
       bytes[std::size_t(rank)] = net.right_of(rank).watched->bytes;
       net.all(net.done, rank);
     } catch (const std::logic_error&) {
@@ -236,6 +240,13 @@ KIT_SCENARIO(ring) {
     out.put(name_of("error", rank), errors[std::size_t(rank)]);
   out.put("bytes", bytes);
   kit::verbs::observe(out);
+}
+
+}  // namespace
+
+// type: 0 kit::Counted, 1 double, 2 bytes (labs/kit/elements.hpp).
+KIT_SCENARIO(ring) {
+  kit::with_type(in.integer("type", 0), [&]<class T>(T) { run_ring<T>(in, out); });
 }
 
 namespace {

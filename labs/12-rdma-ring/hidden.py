@@ -83,6 +83,10 @@ def pieces(lab):
         longest = -(-count // world) * ELEMENT
         for rank in range(world):
             expect.at_most(f"rank {rank} sends", seen["bytes"][rank], 2 * (world - 1) * longest, "bytes", seen)
+    for kind in (1, 2):  # T is any type: doubles with infinities, -0 and sums of 0; bytes, and slots of 21 of them
+        for world in (2, 3):
+            seen = lab.run("ring", world=world, count=50, slot_bytes=21, slots=2, calls=2, type=kind)
+            expect.summed(seen, world, [50], kind)
 
 
 @lab_test
@@ -111,9 +115,11 @@ def dies(lab):
                             f"rank {rank} says {told!r}, but rank {dead} is gone", seen)
     for takes in range(3):  # neighbours that fall silent, with no device to report it
         for gives in range(3):
-            seen = lab.run("silence", takes=takes, gives=gives)
-            expect.equal("what all_reduce throws when the third idle() throws 'rank 2 is gone'", seen["told"],
-                         "rank 2 is gone", seen)
+            for foreign in (0, 1):
+                seen = lab.run("silence", takes=takes, gives=gives, foreign=foreign)
+                what = "a type that is no std::exception" if foreign else "std::runtime_error"
+                expect.equal(f"what all_reduce throws when the third idle() throws 'rank 2 is gone', {what},", seen["told"],
+                             "rank 2 is gone", seen)
 
 
 @lab_test

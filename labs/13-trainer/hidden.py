@@ -1,6 +1,6 @@
 """Hidden tests of lab 13: worlds, epochs, the prediction and its measurement, kill -9 at any moment."""
 from labs.course.lab import PATIENCE, load_sibling
-from labs.course.testing import Wrong, expect, floats, lab_test
+from labs.course.testing import NotVerified, Wrong, expect, floats, lab_test
 
 HIDDEN_SEED = 31820457
 _public = load_sibling(__file__, "public")
@@ -43,18 +43,21 @@ def prediction(lab):
                                    (4, [1.0, 1.0, 1.0], [1, 2, 3]), (5, [0.0, 9.0, 9.5], [100, 1, 1]),
                                    (3, [2.0, 3.0, 40.0], [1000, 10, 5]), (2, [2.0 ** 31, 2.0 ** 32], [1 << 24, 3]),
                                    (2, [1.0], [(1 << 33) + 2])):
-        machine = {name: lab.random.uniform(0.01, 0.2) for name in ("alpha", "beta", "gamma")}
-        seen = lab.run("prediction", world=world, ready=ready, elements=elements, **machine)
-        end = 0.0
-        for at, count in zip(ready, elements):
-            size = 4 * -(-count // world)
-            end = max(end, at) + (world - 1) * (2 * (machine["alpha"] + machine["beta"] * size) + machine["gamma"] * size)
-        expect.that(abs(seen["end"] - end) <= 1e-9 * end, f"the predicted end is {seen['end']!r}, must be {end!r}", seen)
+        for free in (None, "alpha", "beta", "gamma"):  # what costs nothing
+            machine = {name: lab.random.uniform(0.01, 0.2) for name in ("alpha", "beta", "gamma")}
+            machine |= {free: 0.0} if free else {}
+            seen = lab.run("prediction", world=world, ready=ready, elements=elements, **machine)
+            end = 0.0
+            for at, count in zip(ready, elements):
+                size = 4 * -(-count // world)
+                end = max(end, at) + (world - 1) * (2 * (machine["alpha"] + machine["beta"] * size) + machine["gamma"] * size)
+            expect.that(abs(seen["end"] - end) <= 1e-9 * end, f"the predicted end is {seen['end']!r}, must be {end!r}", seen)
 
 
 def waits(lab, job, world, seconds, alpha, beta, bucket_bytes):
     """Returns (fault or None, observation) of the wait after the last gradient, which load can only lengthen."""
-    seen = lab.run("overlap", **job.request(world, bucket_bytes=bucket_bytes), seconds=seconds, alpha=alpha, beta=beta)
+    seen = lab.run("overlap", deadline=10 + 100 * seconds, **job.request(world, bucket_bytes=bucket_bytes), seconds=seconds,
+                   alpha=alpha, beta=beta)
     nominal = 2 * seconds + 2 * (world - 1) * (alpha + beta * 4 * -(-8 // world))
     for rank in range(world):
         expect.same_bits(f"rank {rank}'s parameters at the end", seen[f"values.{rank}"], seen["values.0"], seen)
@@ -78,17 +81,24 @@ def waits(lab, job, world, seconds, alpha, beta, bucket_bytes):
 @lab_test
 def overlap(lab):
     """Stage 4, a slow link: the wait after the last gradient is within a factor of 2 of your prediction."""
-    widths, seconds, alpha = [12] * 5, 0.02 * PATIENCE, 0.001
+    widths, alpha = [12] * 5, 0.001
     for world in (2, 3):
-        layer = 12 * 12 + 12
-        beta = (2 * seconds / (2 * (world - 1)) - alpha) / (4 * -(-layer // world))  # all-reduce time = gradient time
+        layer, seconds, tries = 12 * 12 + 12, 0.02 * PATIENCE, 0
         job = Job(lab.random, widths=widths, samples=30, batch=6, steps=3, kind="sgd")
-        for attempt in range(3):
+        while True:
+            beta = (2 * seconds / (2 * (world - 1)) - alpha) / (4 * -(-layer // world))  # all-reduce time = gradient time
             trouble, seen = waits(lab, job, world, seconds, alpha, beta, 4 * layer)
             if trouble is None:
                 break
-        if trouble:
-            raise Wrong(f"{trouble}{expect.where(seen)}")
+            # How late the machine woke the ranks shows whether it was busy. Then all times grow, so that the machine's
+            # lateness matters less, and the attempt does not count.
+            late = max(seen[f"late.{rank}"] for rank in range(world))
+            tries += late < seconds / 4
+            if tries == 3:
+                raise Wrong(f"{trouble}{expect.where(seen)}")
+            if late >= seconds / 4 and seconds > 1:
+                raise NotVerified(f"this machine wakes a process up to {late:.1f} s late: too busy to measure an overlap")
+            seconds *= 2 if late >= seconds / 4 else 1
 
 
 @lab_test

@@ -404,6 +404,7 @@ KIT_SCENARIO(overlap) {
         Clock::time_point last;
         std::optional<Clock::time_point> first;
         double slept = 0;                // measured, because sleeps are longer under load
+        double late = 0;                 // the longest of them, beyond its time
         for (Parameter* p : parameters)  // before lab 09's hooks, which train() registers
           model.on_gradient(p, [&] {
             const Clock::time_point begin = Clock::now();
@@ -411,6 +412,7 @@ KIT_SCENARIO(overlap) {
             std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
             last = Clock::now();
             slept += seconds_since(begin);
+            late = std::max(late, seconds_since(begin) - seconds);
           });
         AnyOptimizer optimizer(in, parameters);
         const Log log = [&](std::int64_t, double) {
@@ -423,6 +425,7 @@ KIT_SCENARIO(overlap) {
         lab13::train<AnyRing>(link, model, optimizer, data, settings_of(in), vault, log);
         seen.put("exposed", exposed);
         seen.put("beside", beside);
+        seen.put("late", late);
         seen.put("values", values_of(parameters));
       },
       out);

@@ -65,6 +65,15 @@ def scaler_rules(lab):
     do.unscale([3e38, 3e38], [3e38])  # each is finite, though their sum overflows a float
     do.update()
     do.check(lab)
+    # A loss or a gradient of -0, 0, infinity or NaN is multiplied like any other.
+    do = Deeds()
+    do.load((8.0, 2, 0.5, 2, 0))
+    special = [-0.0, 0.0, math.inf, -math.inf, 1e-45, -1e-45, 3e38, -3e38]
+    for value in special:
+        do.scale(value)
+        do.unscale([value, -0.0], [0.0])
+        do.update()
+    do.check(lab)
     # The scale grows to the largest power of two, and stays there while the count restarts. Then a small scale falls
     # through the subnormal floats to 0.
     do = Deeds()

@@ -128,10 +128,12 @@ def forms(lab):
     ranks = [lab.random.uniform(1e4, 1e5) for _ in range(16384)]
     got, seen = formula(lab, "job_mtbf", ranks)
     expect.near("the MTBF of 16,384 different ranks", got[0], 1 / math.fsum(1 / r for r in ranks), seen)
-    for some, want in (([], math.inf), ([math.inf] * 3, math.inf), ([7.0], 7.0)):
+    for some, want in (([], math.inf), ([math.inf] * 3, math.inf), ([7.0], 7.0), ([math.inf, 8.0, math.inf, 8.0], 4.0),
+                       ([5e-324, 1.0], 0.0), ([1e308] * 4, 2.5e307)):
         got, seen = formula(lab, "job_mtbf", some)
         expect.near(f"the MTBF of the ranks {some}", got[0], want, seen)
     rows = [(10.0 ** lab.random.uniform(-3, 12), 10.0 ** lab.random.uniform(-6, 4)) for _ in range(40)] + [(1e9, 1e-6)]
+    rows += [(5.0, 0.0), (math.inf, 5.0), (math.inf, 0.0), (5.0, math.inf)]
     got, seen = formula(lab, "chance_of_failure", *rows)
     for (mtbf, duration), value in zip(rows, got):
         expect.near(f"the chance of a failure in {duration:g} at an MTBF of {mtbf:g}", value, -math.expm1(-duration / mtbf),
@@ -171,6 +173,7 @@ def long_jobs(lab):
         rows.append((work, interval, float(lab.random.randrange(0, 900)), float(lab.random.randrange(0, 900)),
                      10.0 ** lab.random.uniform(3, 14)))
     rows += [(100.0, 100.0, 9.0, 5.0, 1000.0), (100.0, 500.0, 9.0, 5.0, 1000.0), (7e6, 1e3, 20.0, 0.0, 1e15)]
+    rows += [(5000.0, 700.0, 0.0, 50.0, 3000.0), (5000.0, 700.0, 30.0, 0.0, 3000.0), (5000.0, 700.0, 0.0, 0.0, 3000.0)]
     never = [(100.0, 1e6, 9.0, 5.0, 1000.0), (100.0, 100.0, 1e6, 5.0, 1000.0)]  # e^1000 overflows a double
     got, seen = formula(lab, "expected_time", *rows, *never)
     for row, value in zip([*rows, *never], got):

@@ -144,7 +144,7 @@ def refusals(lab):
 
 @lab_test
 def schedules(lab):
-    """Tasks 11 to 15: one to twelve stages, none to forty micro-batches, all limits."""
+    """Tasks 11 to 15: one to twelve stages, none to forty microbatches, all limits."""
     cases = [(p, m) for p in (1, 2, 3, 5, 8, 12) for m in (0, 1, 2, 3, 7, 16, 40)]
     public.check_gpipe(lab, cases)
     public.check_one_f_one_b(lab, cases)

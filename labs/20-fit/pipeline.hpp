@@ -1,13 +1,13 @@
 // Lab 20, part 2: pipeline parallelism. Stage s of p has a p-th of the layers. A batch is cut into
-// m micro-batches, so that all stages have work:
+// m microbatches, so that all stages have work:
 //
 //     GPipe, p = 3, m = 4                        1F1B
 //     stage 0  0 1 2 3 . . . . 0 1 2 3           0 1 2 . . 0 3 1 . 2 . 3
 //     stage 1  . 0 1 2 3 . . 0 1 2 3 .           . 0 1 . 0 2 1 3 2 . 3 .
 //     stage 2  . . 0 1 2 3 0 1 2 3 . .           . . 0 0 1 1 2 2 3 3 . .
 //
-// Between its forward and its backward, a stage keeps the activations of a micro-batch: it is in
-// flight. Both schedules have 2 (p - 1) idle places in each row. In GPipe m micro-batches are in
+// Between its forward and its backward, a stage keeps the activations of a microbatch: it is in
+// flight. Both schedules have 2 (p - 1) idle places in each row. In GPipe m microbatches are in
 // flight; in 1F1B at most p - s.
 #pragma once
 
@@ -24,7 +24,7 @@ namespace lab20 {
 
 struct Task {
   bool forward = true;  // false: backward
-  int micro = 0;        // of which micro-batch
+  int micro = 0;        // of which microbatch
 };
 using Tasks = std::vector<Task>;
 
@@ -43,7 +43,7 @@ inline Tasks gpipe(int stages, int micros, int stage) {
 }
 
 // Task 12. As short as gpipe(), if every stage needs the same time, with at most
-// min(micros, stages - stage) micro-batches in flight on a stage.
+// min(micros, stages - stage) microbatches in flight on a stage.
 inline Tasks one_f_one_b(int stages, int micros, int stage) {
 #ifdef SOLUTION
   const int warm_up = std::min(stages - 1 - stage, micros);
@@ -72,7 +72,7 @@ inline double bubble(int stages, int micros) {
 #endif
 }
 
-// Task 14. Returns the least number of micro-batches for which bubble() is at most `share`, a
+// Task 14. Returns the least number of microbatches for which bubble() is at most `share`, a
 // number above 0; at least 1.
 inline int micros_for(int stages, double share) {
 #ifdef SOLUTION
@@ -92,7 +92,7 @@ inline int micros_for(int stages, double share) {
 #endif
 }
 
-// Task 15. No stage may have more than `most` micro-batches in flight, because memory is short;
+// Task 15. No stage may have more than `most` microbatches in flight, because memory is short;
 // most >= 1. The shorter the better: the judge's simulator compares yours with ours, for stages
 // that need the same time and messages that need none.
 inline Tasks within(int stages, int micros, int stage, int most) {
@@ -112,21 +112,22 @@ inline Tasks within(int stages, int micros, int stage, int most) {
 #endif
 }
 
-// Task 16. Runs this rank's tasks: rank s is stage s of link.world(). The tasks may be those of any
-// schedule in which all stages have the same order of forwards, and the same order of backwards.
+// Task 16. Runs the tasks of this rank, which is a stage: rank s of link.world() is stage s. They
+// may come from any schedule in which all stages have the same order of forwards, and the same
+// order of backwards.
 //     model.forward(micro, in, out)    in: activations from the stage before (empty on stage 0);
 //                                      out: for the stage behind (empty on the last)
 //     model.backward(micro, in, out)   in: gradient from the stage behind (empty on the last);
 //                                      out: for the stage before (empty on stage 0)
 // in: std::span<const float>, out: std::span<float>, both of model.width() elements if not empty.
-// A message for each `out`. The network buffers nothing: two stages that send to each other first,
+// Each `out` is one message. The network buffers nothing: two stages that send to each other first,
 // and receive then, wait forever. A send and the receive that follows it may be one exchange().
 template <class Model>
 void run_stage(kit::Link& link, const Tasks& tasks, Model& model) {
 #ifdef SOLUTION
   const int stage = link.rank(), last = link.world() - 1;
   std::vector<float> in, out;
-  // Returns the rank from which the task's input comes, and the one for its output, or -1.
+  // Return the rank that sends the task's input, and the rank that gets its output; -1 for none.
   const auto from = [&](const Task& t) {
     return t.forward ? stage - 1 : stage == last ? -1 : stage + 1;
   };

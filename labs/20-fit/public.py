@@ -520,7 +520,7 @@ class Pipeline:
         return max(free, default=0)
 
     def in_flight(self, s):
-        """Returns how many micro-batches are in flight on a stage at most."""
+        """Returns how many microbatches are in flight on a stage at most."""
         now = most = 0
         for task in self.stages[s]:
             now += 1 if task > 0 else -1
@@ -559,7 +559,7 @@ def pipelines(lab, which, cases):
     seen = lab.run("schedules", which=which, cases=[x for case in cases for x in case])
     stages = stages_of(seen["tasks"])
     for p, m, most in cases:
-        what = f"{which} of {p} stages, {m} micro-batches" + (f", at most {most} in flight" if which == "within" else "")
+        what = f"{which} of {p} stages, {m} microbatches" + (f", at most {most} in flight" if which == "within" else "")
         yield p, m, most, Pipeline(stages[:p], m, what, seen)
         stages = stages[p:]
 
@@ -577,18 +577,18 @@ def check_one_f_one_b(lab, cases):
         for s in range(p):
             got, most = line.in_flight(s), min(m, p - s)
             if got > most:
-                line.wrong(f"stage {s} has {got} micro-batches in flight, at most {most} allowed: "
+                line.wrong(f"stage {s} has {got} microbatches in flight, at most {most} allowed: "
                            f"{' '.join(map(name_of, line.stages[s][:12]))}...")
         line.expect_shortest(lambda f, b: (m + p - 1) * (f + b) if m else 0)
 
 
 def check_within(lab, ours):
-    """ours: {(stages, micro-batches, most): (steps with backwards of one step, steps with backwards of two)}"""
+    """ours: {(stages, microbatches, most): (steps with backwards of one step, steps with backwards of two)}"""
     for p, m, most, line in pipelines(lab, "within", list(ours)):
         for s in range(p):
             got = line.in_flight(s)
             if got > most:
-                line.wrong(f"stage {s} has {got} micro-batches in flight: {' '.join(map(name_of, line.stages[s][:12]))}...")
+                line.wrong(f"stage {s} has {got} microbatches in flight: {' '.join(map(name_of, line.stages[s][:12]))}...")
         line.expect_shortest(lambda f, b: ours[p, m, most][b - 1], times=((1, 1), (1, 2)))
 
 
@@ -600,13 +600,13 @@ def gpipe(lab):
 
 @lab_test
 def one_f_one_b(lab):
-    """Task 12: as short as GPipe, with at most p - s micro-batches in flight on stage s."""
+    """Task 12: as short as GPipe, with at most p - s microbatches in flight on stage s."""
     check_one_f_one_b(lab, [(1, 1), (1, 3), (2, 2), (3, 4), (4, 2), (4, 8), (4, 4)])
 
 
 @lab_test
 def bubbles(lab):
-    """Tasks 13 and 14: the idle share; and how many micro-batches make it small enough."""
+    """Tasks 13 and 14: the idle share; and how many microbatches make it small enough."""
     check_bubbles(lab, [(1, 1), (1, 7), (4, 4), (4, 8), (8, 1)], [(4, 0.25), (1, 0.5), (8, 0.1), (4, 0.9), (2, 0.5)])
 
 
@@ -627,15 +627,15 @@ def least(p, share):
 def check_bubbles(lab, cases, shares):
     seen = lab.run("bubbles", cases=[x for case in cases for x in case])
     for (p, m), got in zip(cases, seen["shares"]):
-        expect.near(f"bubble of {p} stages and {m} micro-batches", got, share_of(p, m), seen, tolerance=1e-14)
+        expect.near(f"bubble of {p} stages and {m} microbatches", got, share_of(p, m), seen, tolerance=1e-14)
     seen = lab.run("micros", stages=[p for p, _ in shares], shares=array.array("d", [x for _, x in shares]))
     for (p, share), got in zip(shares, seen["micros"]):
-        expect.equal(f"micro-batches for a bubble of {share!r} with {p} stages", got, least(p, share), seen)
+        expect.equal(f"microbatches for a bubble of {share!r} with {p} stages", got, least(p, share), seen)
 
 
 @lab_test
 def within(lab):
-    """Task 15: a limit on the micro-batches in flight on every stage."""
+    """Task 15: a limit on the microbatches in flight on every stage."""
     check_within(lab, {(4, 8, 2): (46, 69), (4, 8, 3): (32, 48), (4, 8, 8): (22, 33), (3, 4, 1): (24, 36), (2, 5, 2): (12, 18),
                        (1, 3, 1): (6, 9)})
 

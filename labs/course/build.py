@@ -31,7 +31,7 @@ LIBRARIES = ["-pthread"]
 VGPU = {"patterns": ["kernels/vgpu/*.[ch]pp", "runtime/base/error.[ch]pp"],
         "flags": ["-Ikernels/vgpu/include", "-DRINGSMITH_VGPU", "-Wno-unknown-pragmas"],
         "link": ["-lboost_context", "-lfmt"]}
-LONGEST = 300 * PATIENCE    # seconds per compiler step; sandbox.py limits its processor time
+LONGEST = 1800 * PATIENCE   # seconds per compiler step by the wall clock; sandbox.py limits its processor time
 MOST_WORDS = 1 << 20        # maximum number of characters read of a compiler's output
 _making = collections.defaultdict(threading.Lock)    # one thread at a time makes a library
 _compilers = threading.Semaphore(max(2, os.cpu_count() or 2))  # for the libraries' units that compile simultaneously

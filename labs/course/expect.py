@@ -2,10 +2,11 @@
 nothing."""
 import array
 import math
+import struct
 
 from labs.course.verdicts import Wrong
 
-BLANK, MIXED = 1 << 40, 2 << 40  # as in labs/kit/counted.hpp
+BLANK, MIXED, FORGED = 1 << 40, 2 << 40, 3 << 40  # as in labs/kit/counted.hpp
 WIDTH = 11
 
 
@@ -53,6 +54,9 @@ def counted(seen, name, world, first, length, wanted, shift=0):
             continue
         if times[0] == 255:
             raise Wrong(f"element {begin} on {label} was never written{where(seen)}")
+        if moved == FORGED:
+            raise Wrong(f"element {begin} on {label} holds bytes that are no element: not an input, a sum or a zero"
+                        f"{where(seen)}")
         trouble = _counts(times, wanted, world)
         if trouble:
             raise Wrong(f"element {begin} on {label}: {trouble}{where(seen)}")
@@ -68,6 +72,33 @@ def each_once(seen, world, count):
     """Checks that every element on every rank contains each rank exactly once."""
     for rank in range(world):
         counted(seen, f"out.{rank}", world, 0, count, [1] * world)
+
+
+def _bits(number):
+    return struct.unpack("<q", struct.pack("<d", number))[0]
+
+
+def _sum_of(kind, world, i):
+    """What all ranks' elements i add up to: labs/kit/elements.hpp. Returns the integers that are right."""
+    if kind == 2:  # bytes
+        return {sum((rank * 9 + i) % 32 for rank in range(world))}
+    if i % 11 == 5:  # the sign of a sum of -0 depends on where it begins
+        return {_bits(0.0), _bits(-0.0)}
+    if i % 11 == 7:
+        return {_bits(1e300 if world % 2 else 0.0)}
+    return {_bits(-math.inf if i % 11 == 3 else float(world * (world + 1) // 2 * 2 ** 40 + world * i))}
+
+
+def summed(seen, world, counts, kind):
+    """Checks the sums of doubles (kind 1) or of bytes (kind 2) on every rank. counts: lengths of successive calls."""
+    name = {1: "a double", 2: "a byte"}[kind]
+    for rank in range(world):
+        got = seen[f"out.{rank}"]
+        equal(f"the number of elements of rank {rank}", len(got), sum(counts), seen)
+        for i, bits in enumerate(got):
+            if bits not in _sum_of(kind, world, i):
+                value = struct.unpack("<d", struct.pack("<q", bits))[0] if kind == 1 else bits
+                raise Wrong(f"element {i} on rank {rank}, {name}, is {value!r}, which is not the sum{where(seen)}")
 
 
 def same_bits(name, got, want, seen=None):

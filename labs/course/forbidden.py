@@ -43,7 +43,7 @@ ATTRIBUTES = set("""aligned always_inline artificial cold const deprecated fallt
 PRAGMAS = re.compile(r"once|(GCC )?unroll\b.*|nounroll|GCC ivdep|(GCC|clang) diagnostic .*|clang loop .*|STDC .*"
                      r"|GCC (push|pop)_options|omp\b.*|message.*")
 # Headers of the kit that belong to the judge.
-JUDGES = re.compile(r"labs/kit/(channel|driver|outcome|board|guarded|audit|heap/\w+|(fabric|cluster)/\w+_state"
+JUDGES = re.compile(r"labs/kit/(channel|driver|outcome|board|guarded|granted|audit|heap/\w+|(fabric|cluster)/\w+_state"
                     r"|nodes/(staged|whereabouts)|verbs/\w+|explorer/\w+)\.hpp")
 COURSES = ("kit", "ringsmith", "explorer")  # namespaces
 # Names of the namespace kit that only drivers use. With them, a submission could answer for the driver, or forge the

@@ -24,6 +24,7 @@ class Result:
     status: str = "pass"
     message: str = ""
     seconds: float = 0.0
+    granted: float = 0.0    # seconds that the machine gave to the last run (granted.py)
     runs: int = 0
     seed: int = 0
 
@@ -76,7 +77,7 @@ def _one(lab, driver, test, seed):
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, struct.error) as error:
         result.status = "crash"
         result.message = f"this test cannot read the answer ({type(error).__name__}: {error})"
-    result.seconds, result.runs = time.monotonic() - begun, bench.runs
+    result.seconds, result.granted, result.runs = time.monotonic() - begun, bench.granted, bench.runs
     return result
 
 

@@ -18,8 +18,8 @@ from labs.course.lab import ROOT, all_labs
 from labs.course.split import MARK, texts
 from labs.course.verdicts import AuthorError
 
-COURSE = ["__init__", "__main__", "apart", "build", "commands", "expect", "forbidden", "grading", "lab", "manifest", "mine",
-          "overlap", "reading", "record", "reports", "runner", "sandbox", "split", "terminal", "testing", "verdicts"]
+COURSE = ["__init__", "__main__", "apart", "build", "commands", "expect", "forbidden", "grading", "granted", "lab", "manifest",
+          "mine", "overlap", "reading", "record", "reports", "runner", "sandbox", "split", "terminal", "testing", "verdicts"]
 MAKEFILE = """# The labs of the course. `make` prints the commands.
 .DEFAULT_GOAL := help
 include labs/course/words.mk

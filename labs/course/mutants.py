@@ -71,7 +71,7 @@ def is_killed(mutant):
         r, = report.results
         held = r.status == mutant["verdict"]
         if held and r.status == "hang":  # must be found soon; the message must say which rank waits for which
-            held = r.seconds < 10 * PATIENCE and (mutant.get("no_cycle", False) or "wait-for cycle" in r.message)
+            held = r.granted < 10 * PATIENCE and (mutant.get("no_cycle", False) or "wait-for cycle" in r.message)
         return held, f"{r.status}: {r.message.splitlines()[0] if r.message else ''}"
     return judge
 

@@ -51,14 +51,13 @@ class Hasty(Bench):
         self._slowest, self.longest = slowest, 0.0
 
     def run(self, scenario, deadline=None, **values):
-        begun = time.monotonic()
         if self._slowest is not None:
             usual = deadline or self._limits["deadline"]
             deadline = min(usual, max(LEAST, FACTOR * self._slowest / PATIENCE))
         try:
             return super().run(scenario, deadline, **values)
         finally:
-            self.longest = max(self.longest, time.monotonic() - begun)
+            self.longest = max(self.longest, self.granted)
 
 
 def chosen(mutants, most=MOST):
@@ -131,7 +130,7 @@ class Trial:
     def _tests(self):
         """A hash of everything that determines whether a program passes."""
         digest = hashlib.sha256()
-        course = ["expect", "grading", "runner", "record", "testing"]
+        course = ["expect", "grading", "granted", "runner", "record", "testing"]
         for path in [*(LABS / "course" / f"{stem}.py" for stem in course), *sorted(self.lab.folder.glob("*.py")),
                      *sorted(self.lab.folder.glob("*.json"))]:
             digest.update(path.read_bytes())
@@ -304,7 +303,7 @@ def one_lab(lab, only, most):
         tried = chosen(generated, most)
         tried += [m for m in generated if m.id in trial.on_file and m not in tried]
         if only:
-            tried = [m for m in tried if any(m.id.startswith(word) for word in only)]
+            tried = [m for m in generated if m.operator in only or any(m.id.startswith(word) for word in only)]
         trial.calibrate()
         new = [m for m in tried if not trial.kept(m)]
         program, numbers = trial.together(new) if len(new) > 4 else (None, {})

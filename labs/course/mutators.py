@@ -5,7 +5,17 @@ operator between its operands, an argument of the same type as its neighbour, a 
 Only lines between #ifdef SOLUTION and #else are changed; the other lines are not the student's.
 The operators are the usual ones (Offutt et al., An experimental determination of sufficient mutant
 operators, 1996) and the typical mistakes of this course: narrow types, weak memory orders, swapped
-statements, ranks, state that persists between calls. The following mutants are not generated: changed texts of messages
+statements, ranks, state that persists between calls. Six operators stand for kinds of mistake that attacks on the
+grader found again and again:
+
+    exception   a handler for all exceptions that handles one type; a type that is thrown
+    narrow      a type that is too small, where the task's other functions have the right one
+    zero        a statement that is skipped if a setting is 0
+    sign        a result that loses the sign of -0, or turns an infinity into a NaN
+    wait        a wait for one more or one less, or for another rank
+    report      a wrong number in a message
+
+The following mutants are not generated: changed texts of messages
 (mutants.toml covers the messages that a task prescribes), copies of objects that are never modified, and swaps of
 arguments whose order does not matter.
 """
@@ -34,6 +44,8 @@ SWAPS = {
 }
 NARROW = {"int64_t": ["int32_t", "int16_t"], "uint64_t": ["uint32_t"], "size_t": ["uint32_t"], "double": ["float"],
           "uint32_t": ["uint16_t"], "ptrdiff_t": ["int32_t"]}
+THROWN = {"invalid_argument": "out_of_range", "out_of_range": "invalid_argument", "logic_error": "runtime_error",
+          "runtime_error": "logic_error"}
 WEAKER = {"seq_cst": ["acq_rel", "relaxed"], "acq_rel": ["acquire", "release", "relaxed"], "acquire": ["relaxed"],
           "release": ["relaxed"]}
 EITHER_WAY = ("swap", "gcd", "lcm")     # symmetric in their arguments; so are min and max of integers
@@ -186,6 +198,13 @@ def call(source, cursor):
         children.sort(key=lambda c: source.at(c)[0])
         return binary(source, cursor, children[0], children[2])
     given = arguments(source, cursor)
+    if re.search("wait|await", cursor.spelling):
+        for one in given:
+            if is_number(one.type) or "dependent" in plain(one.type):
+                source.replace("wait", one, f"({source.of(one)}) + 1")
+                source.replace("wait", one, f"({source.of(one)}) - 1")
+    if cursor.spelling == "to_string" and len(given) == 1 and is_number(given[0].type):
+        source.replace("report", given[0], f"({source.of(given[0])}) + 1")
     for a, b in zip(given, given[1:]):
         same = plain(a.type) == plain(b.type) or (is_number(a.type) and is_number(b.type))
         span_a, span_b = source.at(a), source.at(b)
@@ -207,6 +226,54 @@ def call(source, cursor):
         if text and text.endswith(")") and "memory_order" not in text:
             put = text[:-1] + ("" if text.endswith("()") else ", ") + "std::memory_order_relaxed)"
             source.replace("order", cursor, put)
+
+
+def is_real(cursor_type):
+    """True for a floating type or a reference to one."""
+    kind = cursor_type.get_canonical()
+    kind = kind.get_pointee() if kind.kind == TypeKind.LVALUEREFERENCE else kind
+    return kind.kind in (TypeKind.FLOAT, TypeKind.DOUBLE)
+
+
+def assigned(source, cursor, value):
+    """A floating value that is assigned, added or returned."""
+    text = source.of(value)
+    if not text or not is_real(value.type) or value.kind == K.FLOATING_LITERAL:
+        return
+    source.replace("sign", value, f"(({text}) + 0)")
+    if not re.search(r"[-+]{2}|=|\(", text):  # nothing that must not be evaluated twice
+        source.replace("sign", value, f"(({text}) + 0 * ({text}))")
+
+
+def settings_of(cursor):
+    """The numbers on which a statement depends that may be settings: parameters and fields of a floating type."""
+    found = []
+    for inner in cursor.walk_preorder():
+        target = inner.referenced if inner.kind in (K.DECL_REF_EXPR, K.MEMBER_REF_EXPR) else None
+        if target is not None and target.kind in (K.PARM_DECL, K.FIELD_DECL) and is_real(target.type):
+            found.append(inner)
+    return found
+
+
+def zero(source, cursor):
+    """A statement that assigns, guarded by a setting that it uses."""
+    if cursor.kind not in (K.BINARY_OPERATOR, K.COMPOUND_ASSIGNMENT_OPERATOR) or not source.of(cursor):
+        return
+    left, *_ = [source.of(c) for c in cursor.get_children()] or [None]
+    if cursor.kind == K.BINARY_OPERATOR and not re.match(r"\s*=[^=]", source.of(cursor)[len(left or ""):]):
+        return
+    names = dict.fromkeys(filter(None, map(source.of, settings_of(cursor))))
+    for name in [n for n in names if n != left and re.fullmatch(r"[\w.]+(->\w+)?", n)][:2]:
+        source.replace("zero", cursor, f"if ({name} != 0) {source.of(cursor)}", "statement")
+
+
+def handler(source, cursor):
+    """catch (...) of a solution, which handles only one type after this change."""
+    span = source.at(cursor)
+    match = span and re.match(rb"catch\s*\(\s*(\.\.\.|const std::exception&)", source.text[span[0]:span[1]])
+    if match:
+        put = "const std::exception&" if match.group(1) == b"..." else "const std::runtime_error&"
+        source.change("exception", span[0] + match.start(1), span[0] + match.end(1), put)
 
 
 def literal(source, cursor):
@@ -237,6 +304,7 @@ def statement(source, cursor, parent):
         return
     if cursor.kind == K.COMPOUND_STMT and parent.kind not in (*LOOPS, K.COMPOUND_STMT, K.IF_STMT):
         return
+    zero(source, cursor)
     source.replace("deleted", cursor, "{}" if cursor.kind in WHOLE else "(void)0", "statement")
     if cursor.kind in (K.BREAK_STMT, K.CONTINUE_STMT):
         source.replace("jump", cursor, "continue" if cursor.kind == K.BREAK_STMT else "break", "statement")
@@ -359,6 +427,11 @@ def walk(source, cursor, scopes, parent, scope):
                 source.change("narrow", span[0], cursor.location.offset, head.replace(b"auto", b"int").decode())
     elif kind in (K.BINARY_OPERATOR, K.COMPOUND_ASSIGNMENT_OPERATOR) and len(children) == 2:
         binary(source, cursor, *children)
+        place = operator_between(source, *children)
+        if place and place[2] in ("=", "+="):
+            assigned(source, cursor, children[1])
+    elif kind == K.CXX_CATCH_STMT:
+        handler(source, cursor)
     elif kind in (K.CALL_EXPR,):
         call(source, cursor)
     elif kind in (K.INTEGER_LITERAL, K.FLOATING_LITERAL, K.CXX_BOOL_LITERAL_EXPR):
@@ -385,6 +458,7 @@ def walk(source, cursor, scopes, parent, scope):
             source.replace("return", children[0], f"!({text})")
         elif is_number(children[0].type):
             source.replace("return", children[0], f"({text}) + 1")
+        assigned(source, cursor, children[0])
     elif kind == K.LAMBDA_EXPR and source.at(cursor):
         start = source.at(cursor)[0]
         if source.text[start:start + 3] == b"[&]":
@@ -397,13 +471,15 @@ def walk(source, cursor, scopes, parent, scope):
 
 
 def words(source, unit):
-    """Token-level mutants: narrower types and weaker memory orders."""
+    """Token-level mutants: narrower types, weaker memory orders, other exceptions."""
     for token in unit.get_tokens(extent=unit.get_extent(source.path, (0, len(source.text)))):
         start, end = token.extent.start.offset, token.extent.end.offset
         if token.location.line not in source.lines or token.location.file.name != source.path:
             continue
         for other in NARROW.get(token.spelling, []):
             source.change("narrow", start, end, other)
+        if token.spelling in THROWN and re.search(rb"throw std::$", source.text[:start]):
+            source.change("exception", start, end, THROWN[token.spelling])
         if match := re.fullmatch(r"memory_order_(\w+)", token.spelling):
             for other in WEAKER.get(match.group(1), []):
                 source.change("order", start, end, "memory_order_" + other)

@@ -1,5 +1,8 @@
 """Runs a driver once: a process in a separate session, with a deadline, limits, an empty folder and fresh names.
 
+The deadline is one of granted time (granted.py), so that a busy machine turns no slow run into a hang. When it has
+passed, the judge writes to a third pipe, the alarm, and the driver answers with the state of every rank.
+
 The request is sent through one pipe and the answer returns through another, framed with a nonce that is unique to this
 run. Student code that prints, exits, or writes into that pipe does not produce an answer. Writing into the pipe, or
 exiting with status 0 without an answer, is reported as a cheat.
@@ -16,11 +19,14 @@ import tempfile
 import time
 
 from labs.course import record, sandbox
+from labs.course.granted import Granted
+from labs.course.lab import PATIENCE
 from labs.course.verdicts import Cheat, Crash, Hang, NotAttempted, NotVerified, Verdict, Wrong
 
 MOST_OUTPUT = 1 << 16       # bytes kept of a program's output
 MOST_ANSWER = 256 << 20     # maximum number of bytes of an answer
-GRACE = 1.5                 # seconds from the driver's deadline, at which it reports the hang, to the judge's
+GRACE = 1.5                 # seconds of granted time from the alarm, at which the driver reports the hang, to its end
+LONGEST = 600 * PATIENCE    # seconds by the wall clock, after which a run ends on any machine
 
 
 @dataclasses.dataclass
@@ -29,7 +35,8 @@ class Reply:
     junk: bytes             # all other bytes on the channel
     returncode: int | None  # None: killed at the deadline
     printed: str
-    seconds: float
+    seconds: float          # by the wall clock
+    granted: float          # those that the machine gave to the run
 
 
 def _frame(data, nonce):
@@ -52,8 +59,9 @@ def _frame(data, nonce):
     return values, data[:at] + data[line + 1 + len(body):]
 
 
-def _exchange(process, pidfd, request, to_driver, from_driver, deadline):
-    """Sends the request and collects all output until the process ends or the deadline passes."""
+def _exchange(process, pidfd, request, to_driver, from_driver, alarm, deadline):
+    """Sends the request and collects all output until the process ends or the deadline passes. Returns the output,
+    whether the process has ended, and the granted time."""
     got = {"answer": bytearray(), "out": bytearray()}
     with selectors.DefaultSelector() as selector:
         pending = memoryview(request)
@@ -62,11 +70,14 @@ def _exchange(process, pidfd, request, to_driver, from_driver, deadline):
         selector.register(from_driver, selectors.EVENT_READ, "answer")
         selector.register(process.stdout, selectors.EVENT_READ, "out")
         selector.register(pidfd, selectors.EVENT_READ, "end")
-        ended = False
-        while (left := deadline - time.monotonic()) > 0:
-            ready = selector.select(0 if ended else left)
+        ended, warned, clock, last = False, False, Granted(process.pid), time.monotonic() + LONGEST
+        while clock.seconds < deadline + GRACE and time.monotonic() < last:
+            ready = selector.select(0 if ended else clock.sample())
             if ended and not ready:
                 break
+            if not warned and clock.seconds >= deadline:
+                os.write(alarm, b"!")
+                warned = True
             for key, _ in ready:
                 if key.data == "request":
                     try:
@@ -88,7 +99,7 @@ def _exchange(process, pidfd, request, to_driver, from_driver, deadline):
                     got[key.data] += piece[:max(room, 0)]
         if to_driver in [key.fd for key in selector.get_map().values()]:
             os.close(to_driver)
-    return got, ended
+    return got, ended, clock.end()
 
 
 def _kill(group):
@@ -116,11 +127,12 @@ def run(driver, scenario, values, limits):
         memory, data, file_size = 16 << 40, memory, 1 << 40
     in_read, in_write = os.pipe()
     out_read, out_write = os.pipe()
+    alarm_read, alarm_write = os.pipe()
     begun = time.monotonic()
     try:
         process = subprocess.Popen(
-            jail.program(driver, [str(in_read), str(out_write)], folder, memory, data, file_size),
-            pass_fds=(in_read, out_write), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            jail.program(driver, [str(in_read), str(out_write), str(alarm_read)], folder, memory, data, file_size),
+            pass_fds=(in_read, out_write, alarm_read), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             cwd=folder or "/", start_new_session=True,
             env={"PATH": "/usr/bin:/bin", "TMPDIR": str(folder or "/tmp"), "LAB_NAME": "lab-" + nonce[:12],
                  "VGPU_GUARD": "pages",  # detects a student's stray accesses on processors without protection keys
@@ -128,29 +140,30 @@ def run(driver, scenario, values, limits):
         os.close(in_read)
         os.close(out_write)
         pidfd = os.pidfd_open(process.pid)
-        got, ended = _exchange(process, pidfd, request, in_write, out_read, begun + limits["deadline"] + GRACE)
+        got, ended, granted = _exchange(process, pidfd, request, in_write, out_read, alarm_write, limits["deadline"])
         os.close(pidfd)
         _kill(process.pid)  # before the process is reaped, which frees its number for another process
         process.wait()
         process.stdout.close()
     finally:
-        os.close(out_read)
+        for end in (out_read, alarm_read, alarm_write):
+            os.close(end)
         if folder:
             shutil.rmtree(folder, ignore_errors=True)
     answer, junk = _frame(bytes(got["answer"]), nonce)
     if not ended and answer is None and junk.startswith(f"LABS {nonce} ".encode()):
         junk = b""  # the deadline cut off the answer, which is not a cheat
     return Reply(answer, junk, jail.ended(process.returncode) if ended else None, got["out"].decode(errors="replace"),
-                 time.monotonic() - begun)
+                 time.monotonic() - begun, granted)
 
 
 def observe(driver, scenario, values, limits):
     """Returns the observations of one run, or raises the verdict that ends the test."""
     reply = run(driver, scenario, values, limits)
     try:
-        return _judge(reply)
+        return {**_judge(reply), "kit.granted": reply.granted}
     except Verdict as verdict:
-        verdict.printed = reply.printed
+        verdict.printed, verdict.granted = reply.printed, reply.granted
         raise
 
 
@@ -161,7 +174,8 @@ def _judge(reply):
     answer = reply.values
     if answer is None:
         if reply.returncode is None:
-            raise Hang(f"no answer after {reply.seconds:.1f} s, and no rank has reported its state{printed}")
+            busy = "" if reply.seconds < LONGEST else f" (of {reply.seconds:.0f} s: is this machine overloaded?)"
+            raise Hang(f"no answer after {reply.granted:.1f} s{busy}, and no rank has reported its state{printed}")
         if reply.returncode < 0:
             raise Crash(f"killed by {signal.Signals(-reply.returncode).name}{printed}")
         if reply.returncode == 0:

@@ -39,6 +39,7 @@ class Bench:
         self.random = random.Random(f"{lab.slug}/{name}/{seed}")
         self.runs = 0
         self.printed = ""
+        self.granted = 0.0  # seconds that the machine gave to the last run (granted.py)
         self._driver = driver
         self._limits = lab.limits
 
@@ -56,9 +57,11 @@ class Bench:
             raise Wrong(f"{wrong} ({describe(scenario, values)})") from None
         except (Crash, Hang) as end:
             self.printed += end.printed
+            self.granted = end.granted
             first, _, rest = str(end).partition("\n")
             raise type(end)(f"{first} ({describe(scenario, values)})" + ("\n" + rest if rest else "")) from None
         self.printed += seen.pop("kit.printed", "")
+        self.granted = seen.pop("kit.granted")
         seen["kit.case"] = describe(scenario, values)
         return seen
 

@@ -4,7 +4,8 @@ raises none."""
 
 class Verdict(Exception):
     status = "wrong"
-    printed = ""  # the program's output in the run that ended with this verdict
+    printed = ""   # the program's output in the run that ended with this verdict
+    granted = 0.0  # seconds that the machine gave to that run (granted.py)
 
 
 class Wrong(Verdict):

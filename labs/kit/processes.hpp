@@ -2,7 +2,7 @@
 //
 // Each process publishes its current wait and its number of moves on a board, which the parent
 // reads. The parent reports a deadlock immediately if all processes that are not done wait for
-// counts that only they could raise, and a hang if nothing moves for `patience` seconds.
+// counts that only they could raise. The judge's alarm ends all other hangs, with the same report.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,6 @@ struct ProcessOptions {
   std::size_t bytes = 0;   // size of the shared memory
   std::uint64_t seed = 1;  // determines the pauses
   bool pauses = false;     // pause after some calls of publish
-  double patience = 3;     // seconds without a move that count as a hang
   // Kills this rank with SIGKILL after kill_after moves and waits, summed over all ranks; -1 kills
   // no rank.
   int kill_rank = -1;

@@ -63,7 +63,7 @@ void buckets() {
   });
 }
 
-// Four micro-batches, averaged after each, or after the last only.
+// Four microbatches, averaged after each, or after the last only.
 void accumulation() {
   on_ranks(2, [](const Group& group) {
     std::vector<float> gradient[2];

@@ -2,7 +2,7 @@
 // task starts when its stage is free and its input is there. Times are simulated: a backward takes
 // as long as a forward, or twice as long, and messages take none.
 //
-//     pipeline          both schedules, drawn, of 3 stages and 4 micro-batches
+//     pipeline          both schedules, drawn, of 3 stages and 4 microbatches
 //     pipeline bubble   the idle share, simulated and by (p - 1) / (m + p - 1)
 #include <algorithm>
 #include <cstdio>
@@ -97,7 +97,7 @@ void draw(const char* name, const std::vector<Tasks>& stages) {
 }
 
 void bubbles() {
-  std::printf("stages  micro-batches   GPipe    1F1B   formula   in flight: GPipe  1F1B\n");
+  std::printf("stages  microbatches   GPipe    1F1B   formula   in flight: GPipe  1F1B\n");
   for (const auto& [p, m] :
        std::vector<std::pair<int, int>>{{4, 1}, {4, 4}, {4, 16}, {8, 8}, {8, 32}, {8, 128}}) {
     double share[2];

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""pipelines.py OUT: GPipe and 1F1B of three stages and four micro-batches, from lesson20_pipeline."""
+"""pipelines.py OUT: GPipe and 1F1B of three stages and four microbatches, from lesson20_pipeline."""
 import subprocess
 import sys
 
@@ -10,7 +10,7 @@ LEFT, TOP, CELL, ROW, BLOCK = 90, 66, 46, 34, 176
 
 def main():
     out = subprocess.run(["lesson20_pipeline"], capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
-    picture = Picture(760, 400, "GPipe and 1F1B: forwards and backwards of four micro-batches on three stages; both take 12 steps")
+    picture = Picture(760, 400, "GPipe and 1F1B: forwards and backwards of four microbatches on three stages; both take 12 steps")
     for block, at in enumerate((0, 4)):
         top = TOP + block * BLOCK
         picture.text(20, top - 18, out[at], "title", "start")

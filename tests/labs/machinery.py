@@ -164,7 +164,7 @@ class Runner(unittest.TestCase):
         begun, seconds = time.monotonic(), unique()
         with self.assertRaises(Hang):  # after 5 s, because on a busy machine a shell needs time to start
             self.end(f"sleep {seconds} & wait", deadline=5)
-        self.assertLess(time.monotonic() - begun, 60)
+        self.assertLess(time.monotonic() - begun, 300)
         for _ in range(600):
             if not alive(seconds):
                 return

@@ -29,6 +29,8 @@ ANNOTATED = """#pragma once
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
+#include <string>
 inline std::optional<int> half(int n) { return n % 2 == 0 ? std::optional(n / 2) : std::nullopt; }
 inline int given(int a) { return a + 5; }
 inline std::int64_t sum(std::int64_t n, int rank) {
@@ -48,6 +50,22 @@ inline int large_and_even(int n) {
   if (n > 9 && half(n)) return 1;
 #endif
   return 0;
+}
+inline void wait_for_rank(int peer) { (void)peer; }
+inline double scaled(double value, double rate, int peer) {
+#ifdef SOLUTION
+  double result = 0;
+  try {
+    result = value * rate;
+    wait_for_rank(peer);
+    if (rate < 0) throw std::invalid_argument("rank " + std::to_string(peer));
+  } catch (...) {
+    result = value;
+  }
+  return result;
+#else
+  return 0;
+#endif
 }
 inline void publish(std::atomic<int>& flag, int& data) {
 #ifdef SOLUTION
@@ -95,6 +113,15 @@ class Mutators(unittest.TestCase):
             self.assertIn(wanted, changes)
         self.assertTrue(any(m.operator == "moved" and "memory_order" in m.old for m in mutants))
         self.assertFalse([m for m in mutants if "5" in m.old], "a line that the student is given was changed")
+
+    def test_kinds_that_attacks_found(self):
+        changes = {(m.operator, m.old, m.put) for m in made(ANNOTATED, "kinds")[1]}
+        for wanted in [("exception", "...", "const std::exception&"), ("exception", "invalid_argument", "out_of_range"),
+                       ("zero", "result = value * rate", "if (rate != 0) result = value * rate"),
+                       ("sign", "value * rate", "((value * rate) + 0)"),
+                       ("sign", "value * rate", "((value * rate) + 0 * (value * rate))"),
+                       ("wait", "peer", "(peer) + 1"), ("report", "peer", "(peer) + 1")]:
+            self.assertIn(wanted, changes)
 
     def test_ids_last(self):
         ids = [m.id for m in made(ANNOTATED)[1]]
