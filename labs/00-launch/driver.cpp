@@ -111,8 +111,8 @@ KIT_SCENARIO(names) {
   nodes.observe(out);
 }
 
-// Task 2 alone. Rank r ends after after[r] ms, by signal signals[r] if it is not 0, else with exit
-// code codes[r]. Before launch is called, this process runs another job, and claims a name as
+// Runs task 2 alone. Rank r ends after after[r] ms, by signal signals[r] if it is not 0, else with
+// exit code codes[r]. Before launch is called, this process runs another job, and claims a name as
 // another launcher would. `lost` counts the files of that name that launch removed.
 KIT_SCENARIO(launch) {
   kit::Folder folder("meeting");

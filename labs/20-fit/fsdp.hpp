@@ -304,11 +304,12 @@ class Sharded {
     kit::todo("task 9, save");
 #endif
   }
-  // Task 10. Continues like the ranks that saved these shards, whose number may be another one than
-  // this group's. saved: one of each of their ranks, in any order. Gradients become zero. Throws
-  // std::invalid_argument, and changes nothing, if a rank is missing or is there twice, if `world`
-  // is not the number of shards in each of them, or if a shard has not the number of elements that
-  // this model has on its rank. Sends nothing, and never holds more than a shard in new memory.
+  // Task 10. Continues like the ranks that saved these shards. There may have been more or fewer of
+  // them than this group has. saved: one shard from each of those ranks, in any order. Sets the
+  // gradients to zero. Throws std::invalid_argument, and changes nothing, if a rank is missing or
+  // occurs twice, if the `world` of a shard is not the number of shards, or if a shard does not
+  // have the number of elements that this model has on its rank. Sends nothing, and never holds
+  // more than a shard in new memory.
   void load(const std::vector<SavedShard>& saved) {
 #ifdef SOLUTION
     std::vector<const SavedShard*> of(saved.size(), nullptr);

@@ -2,10 +2,10 @@
 //
 //   --memory N --data N --file N   bytes, --processor N seconds, --processes N: rlimits
 //   --user N          (as root) becomes this user, which owns only the folder --own
-//   ide seccomp: no system call that reaches out of a sandbox or creates a new one --calls alone
-//   the same where there are no namespaces: refuses more calls --judge PID stays as PROGRAM's
-//   parent, and ends both when the judge, PID, has ended --landlock 1 Landlock: only --read PATH,
-//   --write PATH (both repeatable) and --own FOLDER
+//   --calls inside    seccomp: no system call that reaches out of a sandbox or creates a new one
+//   --calls alone     the same where there are no namespaces: refuses more calls
+//   --judge PID       stays as PROGRAM's parent, and ends both when the judge, PID, has ended
+//   --landlock 1      Landlock: only --read PATH, --write PATH (both repeatable) and --own FOLDER
 //                     can be opened
 //
 // labs/course/sandbox.py chooses the options. With bubblewrap, confine runs twice: outside, only to
