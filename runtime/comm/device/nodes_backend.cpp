@@ -35,7 +35,7 @@ namespace {
 constexpr std::size_t kPartBytes = std::size_t{1} << 20;
 // One part is on its way from the device, one in the network, one on its way back.
 constexpr std::size_t kStages = 3;
-// How long to look for a peer's report after an error within the node; the report says more.
+// How long to wait for a peer's report if an error within the node does not name the cause.
 constexpr auto kReportMoment = 500ms;
 
 FailureKind kind_of(const Error& error) {
