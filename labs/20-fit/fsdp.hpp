@@ -132,8 +132,8 @@ class Unit {
 
   // Task 4. Averages a gradient over the ranks, and *adds* this rank's shard of the average to the
   // shard of the gradient: divides each element by the number of ranks, sums, then adds. One
-  // collective. gradient: this rank's, for all parameters laid end to end. Afterwards its memory is
-  // free (its capacity is 0).
+  // collective. gradient: this rank's gradient of all parameters, laid end to end. Frees its memory
+  // (leaves it with a capacity of 0).
   void reduce(std::vector<float>& gradient) {
 #ifdef SOLUTION
     if (shard_.padded != 0) {
