@@ -1,5 +1,5 @@
 // step_counts LAYERS DIM HEADS VOCABULARY BATCH CONTEXT [tied] [clip]: trains such a GPT in
-// bf16 on the emulator and prints what the third step does, in which nothing is allocated or
+// bf16 on the emulator and prints the work of the third step, in which nothing is allocated or
 // initialised:
 //
 //   operation NAME CALLS FLOP BYTES   by the profiler, from kernels' operands (kernels/work.hpp)

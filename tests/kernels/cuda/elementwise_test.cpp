@@ -71,8 +71,9 @@ double tolerance(Unary op, double x, double want) {
       return kUlps * std::abs(want);
   }
 }
-// The slope of GELU (erf) is a sum of two terms of at most 1. That of GELU (tanh) has the factor
-// 1 - t^2, whose error is twice that of t, multiplied by x/2 and the slope of the argument.
+// The slope of GELU (erf) is a sum of two terms of at most 1. The slope of GELU (tanh) has
+// the factor 1 - t^2, whose error is twice the error of t, multiplied by x/2 and the slope of the
+// argument.
 double tolerance(Binary op, double gradient, double x) {
   const double argument_slope = 0.7979 * (1 + 0.1342 * x * x);
   const double magnified = op == Binary::gelu_tanh_backward ? std::abs(x) * argument_slope : 0;

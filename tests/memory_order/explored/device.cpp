@@ -81,7 +81,7 @@ void fence(bool acquire, bool release) {
 }
 void trap(const Source&) { std::abort(); }
 
-// Orders memory among a block's threads: each sees what the others did before.
+// Orders memory among a block's threads: each sees the others' earlier stores.
 int barrier(Combine combine, bool predicate, const Source&) {
   using namespace explorer;
   Devices::World* const world = Devices::current;
