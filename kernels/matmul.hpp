@@ -71,7 +71,7 @@ template <class T>
 void matmul_batch(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const Batch& batch,
                   Store store = Store::replace);
 // sums[c] = (or +=) the sum of column c of x. The oracle adds in PyTorch's order (cpu/cascade.hpp).
-// On devices also for f16 and bf16: a sum of floats, rounded once.
+// Devices also sum f16 and bf16, in float, and round each sum once.
 template <class T>
 void column_sum(Matrix<const T> x, std::span<T> sums, Store store = Store::replace);
 

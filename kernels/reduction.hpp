@@ -24,7 +24,7 @@ using kernels::Reduced;
 }
 
 // out = the sum of x over the dimensions in which out has stride 0 (0 if there is nothing to add).
-// On devices also for f16 and bf16: a sum of floats, rounded once.
+// Devices also sum f16 and bf16, in float, and round each sum once.
 //
 // The oracle adds in PyTorch's order (cpu/cascade.hpp). If the reduced elements are one run in
 // memory, it uses contiguous_sum for a contiguous run, column_sums for columns of a matrix, and

@@ -25,7 +25,7 @@ __device__ T dot(const T* a, const T* b, std::int64_t n) {
   return sum;
 }
 
-// f(batch, head, token, row) on the device, for every row of scores.
+// Calls f(batch, head, token, row) on the device, for every row of scores.
 template <class F>
 void for_each_row(const AttentionShape& s, const F& f) {
   for_each(s.rows(), [=] __device__(std::int64_t row) {

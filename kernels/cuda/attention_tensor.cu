@@ -42,14 +42,14 @@ namespace {
 
 constexpr std::int64_t kMostDim = 128;
 constexpr float kLog2E = 1.44269504F, kLn2 = 0.693147181F;
-// Keys per tile. Long rows have fewer, to save registers.
+// Keys per tile; fewer for long rows, to save registers.
 template <int dim>
 constexpr int kAlong = dim == 128 ? 32 : 64;
 // The backward kernels process a tile in parts of 32 keys or queries, for the same reason.
 template <int rows>
 constexpr int kPart = rows < 32 ? rows : 32;
 
-// Blocks of a multiprocessor, whose 64 Ki registers they share.
+// Resident blocks per multiprocessor, which share its 64 Ki registers.
 [[maybe_unused]] constexpr int kForwardBlocks = 4, kQueryBlocks = 3;  // unused on the emulator
 template <int dim>
 [[maybe_unused]] constexpr int kKeyBlocks = dim == 64 ? 2 : 3;
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kTensorThreads, kForwardBlocks) forward(Proble
     for (int h = 0; h < 2; ++h) {
       const float before = largest[h];
       largest[h] = fmaxf(before, largest_of_row(most[h]) * p.scale2);
-      // If all scores of the row up to here are -infinity, their differences are NaN.
+      // If all scores of the row so far are -infinity, their differences are NaN.
       base[h] = largest[h] == -INFINITY ? 0.0F : largest[h];
       shrink[h] = exp2_fast(before - base[h]);
       total[h] *= shrink[h];
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kTensorThreads, kQueryBlocks) backward_queries
   const RowTerms terms[2] = {all_terms[row_of(0)], all_terms[row_of(2)]};
 
   HalfSums<dim> dq = {};
-  // The tile's keys from `part` on.
+  // Processes a part of the tile: kN keys, starting at key `part`.
   const auto use_part = [&](int step, int part, auto whole) {
     const bf16* const keys = stages.first(step) + part * kRowStride<dim>;
     const bf16* const values = stages.second(step) + part * kRowStride<dim>;
@@ -255,7 +255,8 @@ __global__ void __launch_bounds__(kTensorThreads, kQueryBlocks) backward_queries
   store_rows<dim>(dq, scales, p.dq, job, p.s, p.pairs, first + row);
 }
 
-// dK and dV of 128 columns do not fit into a thread's registers together: a launch for each.
+// With 128 columns, dK and dV do not both fit into a thread's registers, so each gets its own
+// launch.
 enum class Gradients { both, keys, values };
 
 template <int dim, Gradients which>
@@ -278,7 +279,7 @@ __global__ void __launch_bounds__(kTensorThreads, kKeyBlocks<dim>) backward_keys
   const RowTerms* next_terms = p.terms_of(job, start + place);
 
   HalfSums<dim> dk = {}, dv = {};
-  // The tile's queries from `part` on.
+  // Processes a part of the tile: kN queries, starting at query `part`.
   const auto use_part = [&](int step, int part, auto whole) {
     const bf16* const queries = stages.first(step) + part * kRowStride<dim>;
     const bf16* const douts = stages.second(step) + part * kRowStride<dim>;
@@ -286,7 +287,7 @@ __global__ void __launch_bounds__(kTensorThreads, kKeyBlocks<dim>) backward_keys
     HalfSums<kN> scores = {}, dp = {};
     add_scores<dim, kN>(scores, keys, row, queries);
     if constexpr (kKeys) add_scores<dim, kN>(dp, values, row, douts);
-    // A key's queries: columns from `from` on, `count` of them.
+    // The queries of a key are `count` columns, starting at `from`.
     const int begin = start + step * kQueries + part;
     int from[2];
     unsigned count[2];

@@ -93,7 +93,7 @@ class TileCopies {
   __device__ static int column() { return static_cast<int>(threadIdx.x) % kAcross * kCopy; }
 
   const bf16* next_;
-  // Of the kernel's argument: in constant memory, not in registers.
+  // References to the kernel's argument keep these values in constant memory, not in registers.
   const std::int64_t& stride_;
   const AttentionShape& s_;
   const bool& packs_;
@@ -103,7 +103,8 @@ class TileCopies {
 template <int n>
 using HalfSums = float[n / 8][4];
 
-// sums += A B^T, where A is 16 rows of a tile, from `row` on, and B the `n` rows of another tile.
+// sums += A B^T, where A is the 16 rows of a tile that start at `row`, and B the `n` rows of
+// another tile.
 template <int dim, int n>
 __device__ void add_scores(HalfSums<n>& sums, const bf16* a, int row, const bf16* b) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;
@@ -158,7 +159,7 @@ inline bool half_pairs(const Heads<bf16>& h, const AttentionShape& s) {
          h.token_stride % 2 == 0 && s.dim % 2 == 0;
 }
 
-// Stores a warp's 16 rows, from row `first` on, each multiplied by its factor.
+// Stores a warp's 16 rows, starting at row `first`, each multiplied by its factor.
 template <int dim>
 __device__ void store_rows(const HalfSums<dim>& sums, const float (&factor)[2],
                            const Heads<bf16>& to, const HeadTile& job, const AttentionShape& s,

@@ -121,7 +121,7 @@ void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy_, std::span<
   for_each(s.n * s.c * s.pixels, [=] __device__(std::int64_t i) {
     const std::int64_t c = channel(i);
     const double r = inv_std[c];
-    double g = dy[i];  // less the mean of dy and its component along xhat, if batch_statistics
+    double g = dy[i];  // minus the mean of dy and its component along xhat, if batch_statistics
     if (batch_statistics)
       g -= sum[c] / count + (x[i] - static_cast<double>(mean[c])) * r * (dot[c] / count);
     dx[i] = static_cast<T>(g * r * weight[c]);

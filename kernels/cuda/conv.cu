@@ -86,7 +86,8 @@ struct InputGradient : Layer<T> {
 
   __device__ std::int64_t row(std::int64_t c) const { return c; }
   __device__ Pixel column(std::int64_t j) const { return {j, s.h, s.w}; }
-  // k is an output channel of the group (as Tap::channel) and an element of the kernel.
+  // k numbers the pairs of an output channel of the group (Tap::channel) and an element of the
+  // kernel.
   __device__ T a(std::int64_t c, std::int64_t k) const {
     const Tap tap(k, s);
     const std::int64_t o = group * s.group_out_c() + tap.channel;
@@ -163,7 +164,7 @@ void run(const Problem& problem, std::int64_t depth, std::int64_t chunks = 1,
          ceil_div(depth, chunks), chunk_stride);
 }
 
-// The most terms in a partial sum of dw, except that there are at most 256 partial sums.
+// The most terms in a partial sum of dw, unless that would need more than 256 partial sums.
 constexpr std::int64_t kChunk = 4096;
 
 }  // namespace

@@ -97,7 +97,8 @@ __global__ void __launch_bounds__(kThreads) count_digits(Pass p) {
 }
 
 // Calls f(place, count) for each tile's count in order. f may change the count at `place`, so the
-// compiler cannot load ahead; here kTogether loads, each most of a microsecond, are in flight.
+// compiler cannot load ahead. Here, kTogether loads are in flight, each of which takes most of a
+// microsecond.
 template <class F>
 __device__ void each_count(unsigned* counts, std::int64_t tiles, const F& f) {
   constexpr int kTogether = 16;

@@ -333,14 +333,14 @@ std::int64_t row_length(std::span<const T> x, std::span<const M> rows) {
   return rows.empty() ? 0 : std::ssize(x) / std::ssize(rows);
 }
 
-// If there are no rows, the length of dweight or dbias.
+// Returns the length of a row or, if there are no rows, of dweight or dbias.
 template <class T, class M>
 std::int64_t row_length(std::span<const T> x, std::span<const M> rows, std::span<const T> dweight,
                         std::span<const T> dbias) {
   return std::max({std::ssize(dweight), std::ssize(dbias), row_length<T, M>(x, rows)});
 }
 
-// ---- the functions of layernorm.hpp are these, for some types ----
+// ---- the functions of layernorm.hpp, for some combinations of types ----
 
 template <class In, class Out>
 void norm(std::span<const In> x, std::span<const In> weight, std::span<const In> bias, double eps,

@@ -9,7 +9,7 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-// f(plane, i, j, flat output), on the device.
+// Calls f(plane, i, j, flat output) on the device.
 template <class F>
 void for_each_output(const Pool2dShape& s, const F& f) {
   for_each(s.planes * s.out_h() * s.out_w(), [=] __device__(std::int64_t k) {

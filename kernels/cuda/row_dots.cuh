@@ -28,7 +28,7 @@ __global__ void row_dots_kernel(Heads<const T> a, Heads<const T> b, AttentionSha
   const std::int64_t rows = s.batch * s.heads * tokens_each;
   constexpr int kRows = kThreads / kRowLanes;  // of a block
   const std::int64_t mine = threadIdx.x / kRowLanes;
-  // All lanes of a warp take part in the exchanges, those without a row, too.
+  // All lanes of a warp take part in the exchanges, even lanes without a row.
   for (std::int64_t first = std::int64_t{blockIdx.x} * kRows; first < rows;
        first += std::int64_t{gridDim.x} * kRows) {
     std::int64_t head = first + mine;

@@ -3,7 +3,7 @@
 //   tensors   0 (5 chunks)   1 (1 chunk)   2 (3 chunks)    a row each
 //   chunks    0  1  2  3  4       5          6  7  8       dealt out to the blocks
 //
-// A block finds the tensor of a chunk by binary search. A launch of its own for each of GPT-2's 97
+// A block finds the tensor of a chunk by binary search. A separate launch for each of GPT-2's 97
 // matrices and biases would take longer than most of the work.
 #pragma once
 
@@ -31,7 +31,7 @@ struct TensorTable {
     first[count++] = chunks;
     chunks += static_cast<std::int32_t>(ceil_div(n, kChunk));
   }
-  // The row that contains the chunk: the last one that begins with it or before it.
+  // Returns the row that contains the chunk: the last row whose first chunk is not after it.
   [[nodiscard]] __device__ int row_of(std::int32_t chunk) const {
     int low = 0, high = count;
     while (high - low > 1) {

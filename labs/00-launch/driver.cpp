@@ -103,7 +103,7 @@ template <class Call>
 
 }  // namespace
 
-// Task 1 alone. `launchers` processes simultaneously claim `names` names each in one folder.
+// Runs task 1 alone. `launchers` processes simultaneously claim `names` names each in one folder.
 KIT_SCENARIO(names) {
   kit::Folder folder("meeting");
   folder.answers_late_by(milliseconds(in.integer("hesitate", 0)));
@@ -118,8 +118,8 @@ KIT_SCENARIO(names) {
   nodes.observe(out);
 }
 
-// Task 2 alone. Rank r ends after after[r] ms, by signal signals[r] if it is not 0, else with exit
-// code codes[r]. Before launch is called, this process runs another job, and claims a name as
+// Runs task 2 alone. Rank r ends after after[r] ms, by signal signals[r] if it is not 0, else with
+// exit code codes[r]. Before launch is called, this process runs another job, and claims a name as
 // another launcher would. `lost` counts the files of that name that launch removed.
 KIT_SCENARIO(launch) {
   kit::Folder folder("meeting");
@@ -160,9 +160,9 @@ KIT_SCENARIO(launch) {
   nodes.observe(out, true);
 }
 
-// Tasks 1 and 2 together. A job ends slowly while another launcher claims names. `taken` counts the
-// files that the job still had and whose names began with a claimed name; it is -1 if the job did
-// not start.
+// Runs tasks 1 and 2 together. A job ends slowly while another launcher claims names. `taken`
+// counts the files that the job still had and whose names began with a claimed name; it is -1 if
+// the job did not start.
 KIT_SCENARIO(succession) {
   kit::Folder folder("meeting");
   const auto launcher = [&] {
@@ -198,7 +198,7 @@ KIT_SCENARIO(succession) {
   desks.observe(out);
 }
 
-// Task 3 alone. Process i is given rank ranks[i] of `world` and arrives late[i] ms after all have
+// Runs task 3 alone. Process i is given rank ranks[i] of `world` and arrives late[i] ms after all have
 // started, or, if late[i] is -1, when the meetings of the processes before it have ended. Ranks
 // that are not in the list never arrive. The folder answers process 0 `hesitate` ms late. Rank
 // `blank` has an empty card; the others' cards end with `more`.
@@ -227,8 +227,8 @@ KIT_SCENARIO(meet) {
   nodes.observe(out);
 }
 
-// Task 3 repeatedly: the same three processes meet for four jobs, with different ranks in each. The
-// first process misses the third meeting, in which the others have less patience.
+// Runs task 3 repeatedly: the same three processes meet for four jobs, with different ranks in
+// each. The first process misses the third meeting, in which the others have less patience.
 KIT_SCENARIO(meet_again) {
   kit::Folder folder("meeting");
   kit::StagedNodes nodes({"a"}, folder, [&](const kit::Seat& own, kit::Observation& seen) {
@@ -249,7 +249,7 @@ KIT_SCENARIO(meet_again) {
   nodes.observe(out);
 }
 
-// Task 4 alone. An earlier call with other hosts must not change the results.
+// Runs task 4 alone. An earlier call with other hosts must not change the results.
 KIT_SCENARIO(place) {
   std::vector<std::string> hosts = words_of(in.text("hosts"));
   for (std::string& host : hosts) std::replace(host.begin(), host.end(), '_', ' ');
@@ -263,9 +263,10 @@ KIT_SCENARIO(place) {
   out.put("places", places);
 }
 
-// All tasks together. Starts `jobs` launchers, one process each, `stagger` ms apart, in one folder.
-// Rank r arrives late[r] ms late and stays for `stay` ms. With stale = 1, an earlier launcher has
-// started such a job, whose last rank never arrived, and was killed while the other ranks waited.
+// Runs all tasks together. Starts `jobs` launchers, one process each, `stagger` ms apart, in one
+// folder. Rank r arrives late[r] ms late and stays for `stay` ms. With stale = 1, an earlier
+// launcher has started such a job, whose last rank never arrived, and was killed while the other
+// ranks waited.
 KIT_SCENARIO(jobs) {
   kit::Folder folder("meeting");
   const std::vector<std::string> names = words_of(in.text("nodes"));

@@ -179,7 +179,7 @@ KIT_SCENARIO(program) {
   }
 }
 
-// Task 1 without tensors.
+// Runs the functions of task 1 that need no tensors.
 KIT_SCENARIO(shapes) {
   const Shape sizes = in.integers("sizes");
   const auto ask = [&](const char* name, auto f) {

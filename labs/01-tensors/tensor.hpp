@@ -51,7 +51,7 @@ class Tensor {
   // Task 3. Views: other sizes, strides and offsets for the same storage. A view reads no number.
   // Swaps two dimensions.
   [[nodiscard]] Tensor transpose(int a, int b) const;
-  // Dimension d of the result is dimension dims[d]. Refuses lists that are no permutation.
+  // Dimension d of the result is dimension dims[d]. Refuses lists that are not permutations.
   [[nodiscard]] Tensor permute(const std::vector<int>& dims) const;
   // Like Python's [start:stop:step] in one dimension: negative positions count from the end,
   // positions outside are clamped to the nearest end, and there are no elements if stop is not

@@ -159,8 +159,8 @@ __global__ void sgd(std::int64_t n, Sgd s, const float* g, float* p, float* v) {
 }
 
 // Task 4, on the host. Returns the width that may run on these arrays: 4 if allowed, else 1. A
-// device stops the kernel at a float4 whose address is no multiple of 16, and a gradient may begin
-// anywhere in a larger array.
+// device stops the kernel at a float4 whose address is not a multiple of 16, and a gradient may
+// begin anywhere in a larger array.
 inline int sgd_width(const float* g, const float* p, const float* v) {
 #ifdef SOLUTION
   const auto aligned = [](const float* q) { return reinterpret_cast<std::uintptr_t>(q) % 16 == 0; };

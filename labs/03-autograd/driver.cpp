@@ -183,7 +183,7 @@ KIT_SCENARIO(program) {
   out.put("log", log);
 }
 
-// Task 2 alone. Reports the number of gradients that each variable receives from root.
+// Runs task 2 alone. Reports the number of gradients that each variable receives from root.
 KIT_SCENARIO(counts) {
   std::vector<Var> vars = leaves_of(in);
   compute(in, vars);

@@ -84,7 +84,7 @@ KIT_SCENARIO(floats) {
       });
 }
 
-// Task 1 alone.
+// Runs task 1 alone.
 KIT_SCENARIO(chunks) {
   std::vector<std::int64_t> firsts, lengths;
   const int world = int(in.integer("world"));
@@ -98,7 +98,7 @@ KIT_SCENARIO(chunks) {
   out.put("length", lengths);
 }
 
-// Task 2 alone. Reports to, send_chunk, from and recv_chunk of each rank, step by step.
+// Runs task 2 alone. Reports to, send_chunk, from and recv_chunk of each rank, step by step.
 KIT_SCENARIO(schedule) {
   const int world = int(in.integer("world"));
   (void)lab06::all_gather_step(world + 2, 1, 1), lab06::reduce_scatter_step(world + 2, 1, 1);

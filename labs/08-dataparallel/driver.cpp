@@ -125,7 +125,8 @@ KIT_SCENARIO(split) {
   out.put("parts", flat);
 }
 
-// Tasks 2 and 4 alone: scatters parts, given as first, count, first, count, ..., and gathers them.
+// Runs tasks 2 and 4 alone: scatters parts, given as first, count, first, count, ..., and gathers
+// them.
 KIT_SCENARIO(pieces) {
   kit::Devices devices(int(in.integer("devices")));
   const auto numbers = in.integers("parts");
@@ -149,7 +150,7 @@ KIT_SCENARIO(pieces) {
   out.put("width", std::int64_t(whole.width()));
 }
 
-// Task 3 alone, after a call for one replica, which must have no effect. All replicas must run
+// Runs task 3 alone, after a call for one replica, which must have no effect. All replicas must run
 // simultaneously. The listed replicas throw exceptions of three types, all with the same text. The
 // other replicas take longer.
 KIT_SCENARIO(apply) {

@@ -106,10 +106,10 @@ struct Silent {
 
 }  // namespace
 
-// deeds: 0 and 1: end 0 or 1 tries to send its next message, of lengths[0], lengths[1], ... bytes;
-// 2 and 3: end 0 or 1 tries to receive. results: for each deed, whether the message was sent, or
-// the length received, or -1 for none. late: the peer's poll() copies the bytes. old: before the
-// deeds, nearly 2^32 messages went from end 0 to end 1.
+// Performs deeds. 0, 1: end 0 or 1 tries to send its next message, of lengths[0], lengths[1], ...
+// bytes. 2, 3: end 0 or 1 tries to receive. Reports for each deed whether the message was sent, or
+// the length received, or -1 if there was none. late: the peer's poll() copies the bytes. old:
+// nearly 2^32 messages went from end 0 to end 1 before.
 KIT_SCENARIO(at_once) {
   const std::vector<std::int64_t> lengths = in.integers("lengths"), deeds = in.integers("deeds");
   const lab12::Slots slots{std::size_t(in.integer("slot_bytes")), int(in.integer("slots"))};

@@ -136,7 +136,8 @@ struct LeftRing {  // a correct ring in the opposite direction
 
 }  // namespace
 
-// Task 5 alone. Reports rank, to, send_chunk, from, recv_chunk and adds of each step, rank by rank.
+// Runs task 5 alone. Reports rank, to, send_chunk, from, recv_chunk and adds of each step, rank by
+// rank.
 KIT_SCENARIO(schedule) {
   for (const bool own : {true, false}) {
     const int world = int(in.integer("world"));
@@ -160,7 +161,7 @@ KIT_SCENARIO(schedule_text) {
   out.put("text", kit::text_of(lab13::schedule_of<lab13::OwnRing>(int(in.integer("world")))));
 }
 
-// Task 7 alone, twice.
+// Runs task 7 alone, twice.
 KIT_SCENARIO(prediction) {
   const std::vector<double> ready = in.numbers("ready");
   std::vector<std::size_t> elements;

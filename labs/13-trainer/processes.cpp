@@ -252,8 +252,8 @@ class Turned {
 
 }  // namespace
 
-// Task 4 alone. Starts an all-reduce, broadcasts from each rank in turn, and waits for the sum.
-// Repeats this in a second group with other rank numbers.
+// Runs task 4 alone. Starts an all-reduce, broadcasts from each rank in turn, and waits for the
+// sum. Repeats this in a second group with other rank numbers.
 KIT_SCENARIO(group) {
   kit::Processes processes(processes_of(in));
   processes.run(
@@ -362,9 +362,9 @@ lab05::Machine measured(Link& link) {
 
 }  // namespace
 
-// Trains over a slow link, with a backward in which each parameter's gradient takes `seconds`
-// longer. Measures the exposed time, from the last gradient until all averages are complete, and
-// the same from the first gradient without the sleep. Reports the student's prediction, too.
+// Trains over a slow link, with a backward that sleeps `seconds` before each parameter's gradient.
+// Measures the time from the last gradient to the optimizer's step (exposed), and from the first
+// gradient to that step without the sleep. Also reports the student's prediction.
 KIT_SCENARIO(overlap) {
   const double seconds = in.number("seconds");
   kit::Vault vault(std::size_t{1} << 18);

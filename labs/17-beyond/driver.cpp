@@ -155,7 +155,8 @@ class ToyModel {
 
 }  // namespace
 
-// have.R: 1 or 0 for each call of next() on rank R. A false does not end the calls.
+// have.R: one number for each call of next() on rank R: 1 if the rank has data, else 0. Rank R also
+// calls next() again after it has returned false.
 KIT_SCENARIO(exchange) {
   run(in, out, [&](Group& group) {
     lab17::Join join(group, join_options(in));

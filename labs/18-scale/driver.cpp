@@ -103,8 +103,8 @@ KIT_SCENARIO(queue) {
   out.put("refuses", threw);
 }
 
-// Runs several jobs. plans: four numbers each; failures: of all jobs, concatenated, counts[i] of
-// job i.
+// Runs several jobs. `plans` has four numbers per job. `failures` has the failures of all jobs,
+// concatenated, counts[i] of them for job i.
 KIT_SCENARIO(timelines) {
   const Integers plans = in.integers("plans"), counts = in.integers("counts");
   const Integers failures = in.integers("failures");
@@ -222,8 +222,8 @@ KIT_SCENARIO(worth) {
   out.put("from", from);
 }
 
-// Runs many trials of one plan, and reports when each is done. failures: of all trials,
-// concatenated, counts[t] of trial t.
+// Runs many trials of one plan, and reports when each is done. `failures` has the failures of all
+// trials, concatenated, counts[t] of them for trial t.
 KIT_SCENARIO(trials) {
   const Plan plan = plan_of(in.integers("plan"), 0);
   const Integers failures = in.integers("failures");

@@ -168,8 +168,8 @@ void expect(const std::string& what, Number got, Number want) {
 
 // ---- the programs ----
 
-// 0: a letter, and data written before it. 1: two letters, taken in the opposite order.
-// 2: a messenger passes the letter on: the writer's actions are visible to the reader.
+// n[0] = 0: a letter, and data written before it. n[0] = 1: two letters, taken in the opposite
+// order. n[0] = 2: a messenger passes the letter on, and the reader must see the writer's data.
 Program letters(const Numbers& n) {
   struct State {
     Letter one, two;
@@ -200,8 +200,8 @@ Program letters(const Numbers& n) {
 // Too large for an int, and not exact in a double.
 Number message(Count m) { return (Number{1} << 61) + Number(10 * m + 7); }
 
-// 0: n[2] messages one way. 1: messages back and forth. 2: one thread fills all slots and empties
-// them, twice, without waiting.
+// n[0] = 0: n[2] messages in one direction. n[0] = 1: each message is answered. n[0] = 2: one
+// thread fills all slots and empties them, twice, without waiting.
 Program slots(const Numbers& n) {
   const auto count = std::size_t(n[1]);
   const auto messages = Count(n[2]), lived = Count(n[3]);
@@ -249,7 +249,7 @@ Program slots(const Numbers& n) {
             }}}};
 }
 
-// n[0] threads, n[1] rounds, after n[2] rounds that are over. Each thread writes its own number,
+// n[0] threads meet in n[1] rounds, after n[2] earlier rounds. Each thread writes its own number,
 // and the last thread adds the numbers.
 Program meetings(const Numbers& n) {
   const auto threads = Count(n[0]), rounds = Count(n[1]), lived = Count(n[2]);
@@ -292,8 +292,8 @@ Program meetings(const Numbers& n) {
   return program;
 }
 
-// 0: n[1] pieces of work are posted, and the sleeper does them. 1: one thread is both worker and
-// sleeper.
+// n[0] = 0: n[1] pieces of work are posted, and the sleeper does them. n[0] = 1: one thread is both
+// worker and sleeper.
 Program bells(const Numbers& n) {
   const auto posts = Count(n[1]), lived = Count(n[2]);
   struct State {
@@ -353,8 +353,8 @@ Program bells(const Numbers& n) {
             }}}};
 }
 
-// 0: n[1] writes, concurrent with n[2] reads by each of n[3] readers. 1: one thread both writes and
-// reads.
+// n[0] = 0: n[1] writes, concurrent with n[2] reads by each of n[3] readers. n[0] = 1: one thread
+// both writes and reads.
 Program records(const Numbers& n) {
   const Number writes = n[1], reads = n[2], readers = n[3];
   const auto s = std::make_shared<Record>();

@@ -235,8 +235,8 @@ class Record {
 #endif
   }
 
-  // Task 5. Returns both numbers of the same write, or both 0 before the first; may be nullopt if
-  // a write overlaps. The result is never older than one that this thread got before.
+  // Task 5. Returns both numbers of one write, or two zeros before the first write. May return
+  // nullopt if a write overlaps. The result is never older than one that this thread got before.
   std::optional<std::pair<Number, Number>> try_read() {
 #ifdef SOLUTION
     const Count version = version_.load(Memory::acquire);

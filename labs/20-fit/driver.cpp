@@ -14,7 +14,8 @@ namespace {
 
 std::string of_rank(const char* what, int rank) { return what + ("." + std::to_string(rank)); }
 
-// What happens on one rank, and how much memory it holds at each event, beyond the beginning.
+// The events on one rank, in order, and the memory that it holds at each of them beyond its memory
+// at the beginning.
 struct Trace {
   std::string events;
   std::vector<std::int64_t> bytes;
@@ -186,8 +187,9 @@ KIT_SCENARIO(shards) {
   out.put("numbers", numbers);
 }
 
-// Calls of one unit: s start_gather, g gather, p parameters, l release, r reduce the next gradient,
-// v double the shard's values. After each: the shards, and the memory.
+// The script's letters are calls of one unit: s start_gather, g gather, p parameters, l release, r
+// reduce the next gradient, v double the shard's values. Reports the shards and the memory after
+// each call.
 KIT_SCENARIO(unit) {
   const std::string script = in.text("script");
   const std::vector<lab20::Tensors> model = model_of(in);
@@ -251,9 +253,9 @@ KIT_SCENARIO(unit) {
   });
 }
 
-// record = 0: the memory at each event is the student's, because the driver keeps nothing.
-// Letters: F forward_backward with the next pair of options, S step, W whole, V save, L load the
-// next list of shards.
+// The script's letters: F forward_backward with the next pair of options, S step, W whole, V save,
+// L load the next list of shards. With record = 0 the driver keeps nothing, so the memory at each
+// event is the student's.
 KIT_SCENARIO(train) {
   const std::string script = in.text("script");
   const std::vector<lab20::Tensors> model = model_of(in);
@@ -330,8 +332,8 @@ KIT_SCENARIO(train) {
   });
 }
 
-// How much new memory a step and a load take while they run. They send nothing, so no other rank
-// runs meanwhile.
+// Measures the peak of new memory during a step and during a load. They send nothing, so no other
+// rank runs meanwhile.
 KIT_SCENARIO(peaks) {
   const std::vector<lab20::Tensors> model = model_of(in);
   run(in, out, [&](Group& group, Trace& trace) {

@@ -132,8 +132,8 @@ class Unit {
 
   // Task 4. Averages a gradient over the ranks, and *adds* this rank's shard of the average to the
   // shard of the gradient: divides each element by the number of ranks, sums, then adds. One
-  // collective. gradient: this rank's, for all parameters laid end to end. Afterwards its memory is
-  // free (its capacity is 0).
+  // collective. gradient: this rank's gradient of all parameters, laid end to end. Frees its memory
+  // (leaves it with a capacity of 0).
   void reduce(std::vector<float>& gradient) {
 #ifdef SOLUTION
     if (shard_.padded != 0) {
@@ -304,11 +304,12 @@ class Sharded {
     kit::todo("task 9, save");
 #endif
   }
-  // Task 10. Continues like the ranks that saved these shards, whose number may be another one than
-  // this group's. saved: one of each of their ranks, in any order. Gradients become zero. Throws
-  // std::invalid_argument, and changes nothing, if a rank is missing or is there twice, if `world`
-  // is not the number of shards in each of them, or if a shard has not the number of elements that
-  // this model has on its rank. Sends nothing, and never holds more than a shard in new memory.
+  // Task 10. Continues like the ranks that saved these shards. There may have been more or fewer of
+  // them than this group has. saved: one shard from each of those ranks, in any order. Sets the
+  // gradients to zero. Throws std::invalid_argument, and changes nothing, if a rank is missing or
+  // occurs twice, if the `world` of a shard is not the number of shards, or if a shard does not
+  // have the number of elements that this model has on its rank. Sends nothing, and never holds
+  // more than a shard in new memory.
   void load(const std::vector<SavedShard>& saved) {
 #ifdef SOLUTION
     std::vector<const SavedShard*> of(saved.size(), nullptr);

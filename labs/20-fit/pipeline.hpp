@@ -28,7 +28,7 @@ struct Task {
 };
 using Tasks = std::vector<Task>;
 
-// Task 11. Returns what `stage` does, in this order: all forwards, then all backwards.
+// Task 11. Returns the tasks of `stage` in order: all forwards, then all backwards.
 inline Tasks gpipe(int stages, int micros, int stage) {
 #ifdef SOLUTION
   (void)stages, (void)stage;
@@ -120,8 +120,9 @@ inline Tasks within(int stages, int micros, int stage, int most) {
 //     model.backward(micro, in, out)   in: gradient from the stage behind (empty on the last);
 //                                      out: for the stage before (empty on stage 0)
 // in: std::span<const float>, out: std::span<float>, both of model.width() elements if not empty.
-// Each `out` is one message. The network buffers nothing: two stages that send to each other first,
-// and receive then, wait forever. A send and the receive that follows it may be one exchange().
+// Each `out` is one message. The network buffers nothing, so two stages that both send to each
+// other before they receive wait forever. A send and the receive that follows it may be one
+// exchange().
 template <class Model>
 void run_stage(kit::Link& link, const Tasks& tasks, Model& model) {
 #ifdef SOLUTION

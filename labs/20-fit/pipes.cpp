@@ -18,7 +18,7 @@ void append(std::vector<std::int64_t>& to, const Tasks& tasks) {
   to.push_back(0);
 }
 
-// Adds to what it gets, so that each message can be told from all others.
+// Adds a number of its own to its input, so that all messages differ.
 struct Stage {
   int rank, last, wide;
   std::string deeds;
@@ -50,7 +50,8 @@ struct Stage {
 
 }  // namespace
 
-// which: gpipe, one_f_one_b or within. cases: stages, micros and most of each.
+// which: gpipe, one_f_one_b or within. cases: three numbers per case, `stages`, `micros` and
+// `most`.
 KIT_SCENARIO(schedules) {
   const std::string which = in.text("which");
   const std::vector<std::int64_t> cases = in.integers("cases");
@@ -82,7 +83,7 @@ KIT_SCENARIO(micros) {
   out.put("micros", micros);
 }
 
-// tasks: of all stages, as append() writes them; the judge's own schedules.
+// tasks: the judge's own schedules, for all stages, in the format of append().
 KIT_SCENARIO(pipeline) {
   const std::vector<std::int64_t> numbers = in.integers("tasks");
   std::vector<Tasks> tasks(1);

@@ -25,8 +25,9 @@ thread_local AutocastState thread_state;
 thread_local int depth = 0;  // number of nested guards on this thread
 thread_local std::unordered_map<const AutogradMeta*, KeptCast> kept;
 
-// Made by lower_all() and not used yet. lower() records the cast when a function needs it, because
-// backward runs the latest nodes first, and DDP needs the gradients of the last layers first.
+// A cast that lower_all() has made and no function has used yet. lower() records the cast when a
+// function needs it, because backward runs the latest nodes first, and DDP needs the gradients of
+// the last layers first.
 struct ReadyCast {
   Tensor parameter;
   std::uint32_t version = 0;
@@ -34,7 +35,7 @@ struct ReadyCast {
 };
 thread_local std::unordered_map<const AutogradMeta*, ReadyCast> ready;
 
-// The values of t in the guard's dtype, or an undefined tensor.
+// Returns the values of t in the guard's dtype, or an undefined tensor.
 Tensor take_ready(const Tensor& t) {
   const auto found = ready.find(t.autograd_meta().get());
   if (found == ready.end()) return {};

@@ -22,7 +22,8 @@
 //   - wait() makes the waiting thread's current stream wait for the collective. The host waits only
 //     until every rank has made the call or, if the data passes through host memory, for the
 //     collective there. wait() throws if calls do not match, a peer is lost or the deadline passes.
-//     host_wait() also waits for the result. It and the group's next call throw device errors.
+//     host_wait() also waits for the result. Device errors are thrown by host_wait() and by the
+//     group's next call.
 //   - The blocking forms are the asynchronous forms followed by wait().
 //   - Buffers may be in any memory of the device. Only communication memory (allocate_on) can be
 //     accessed by peers in place; other memory is staged.

@@ -27,10 +27,10 @@ struct Device {
 
 // Returns the number of CUDA devices that this process sees, 0 without a driver.
 [[nodiscard]] int device_count();
-// If there are none, the reason as part of a sentence, such as "no CUDA device was found".
+// Returns the reason why there are none, as part of a sentence: "no CUDA device was found".
 [[nodiscard]] const std::string& why_no_devices();
-// The reason for an error code of cudaGetDeviceCount. The versions are CUDA's: 12040 for 12.4. That
-// of the driver is 0 if there is no driver.
+// Returns the reason for an error code of cudaGetDeviceCount. The versions are CUDA's: 12040 for
+// 12.4. `driver` is 0 if there is no driver.
 [[nodiscard]] std::string explain_no_devices(int code, int driver, int runtime);
 // Throws UsageError unless the device exists.
 void require_device(Device device);

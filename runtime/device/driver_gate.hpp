@@ -7,7 +7,7 @@
 //   rank 0   launch [ring kernel: waits for rank 1's ......................
 //   rank 1            cudaMalloc: waits for that kernel ...... launch: waits for cudaMalloc
 //
-// Two groups close the same circle across processes, with a process for each rank: rank 0 has
+// Two groups can form such a cycle across processes, with a process for each rank: rank 0 has
 // launched X's kernel and allocates, rank 1 has launched Y's and allocates, and each allocation
 // waits for a kernel that waits for the launch which the other allocation blocks.
 //

@@ -311,7 +311,7 @@ std::optional<LostMember> StoreBootstrap::lost_rank() {
 }
 
 // After an error, keeps this rank's store alive for up to kTimeToRead, so that the other ranks can
-// read the error. expected: number of ranks that must have connected before it ends.
+// read the error. The store ends earlier once `expected` ranks have connected and have left again.
 void StoreBootstrap::let_others_read(int expected) {
   if (server_) server_->drain(exchange_ ? 1 : 0, kTimeToRead, static_cast<std::size_t>(expected));
 }

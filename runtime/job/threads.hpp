@@ -1,6 +1,6 @@
-// Ranks as threads, one or several per process: process p of n, with k ranks per process, holds
-// ranks p k to p k + k - 1 of n k. ThreadSanitizer and debuggers see all ranks of a process. The
-// GPUs of one process can access each other's memory through plain pointers.
+// Ranks as threads, one or several per process. With k ranks per process, process p holds the ranks
+// from p * k to p * k + k - 1. ThreadSanitizer and debuggers see all ranks of a process. The GPUs
+// of one process can access each other's memory through plain pointers.
 //
 //     thread 0 --.                                        .--> thread 0
 //     thread 1 ---+--> the last one asks the processes ---+--> thread 1

@@ -45,8 +45,8 @@ namespace ringsmith {
 // while backward continues, on the communication thread or the group's stream. off: when backward
 // has ended, on the calling thread. Buckets, order and bits are the same. automatic: on if the
 // group is on a GPU or a core is free for the communication thread, which must not share a core
-// with backward. alternate: off and on by turns, starting with off, so that one run measures both
-// under the same system noise.
+// with backward. alternate: alternates between off and on, starting with off, so that one run
+// measures both under the same system noise.
 enum class Overlap : std::uint8_t { automatic, on, off, alternate };
 // Parses "auto", "on", "off" or "alternate"; throws UsageError for other names.
 Overlap parse_overlap(std::string_view name);

@@ -78,7 +78,8 @@ class Reducer {
   void set_synchronising(bool on) { synchronising_ = on; }
   [[nodiscard]] bool synchronising() const { return synchronising_; }
 
-  // UsageError after the first synchronising forward, if called twice, or if the hook is empty.
+  // Throws UsageError after the first synchronising forward, if called twice, or if the hook is
+  // empty.
   void register_comm_hook(CommHook hook);
   [[nodiscard]] const std::string& comm_hook() const { return hook_.name; }  // empty: none
 
@@ -112,7 +113,7 @@ class Reducer {
   // and so the same bits, as an uninterrupted run.
   [[nodiscard]] std::vector<int> ready_order() const { return rebuild_.order(); }
   // Rebuilds the buckets in this order, which must be the same on every rank. Call it before the
-  // first forward. UsageError unless each parameter is named once.
+  // first forward. Throws UsageError unless each parameter is named once.
   void rebuild_in(std::vector<int> order) { rebuild_.run(buckets_, std::move(order)); }
   // True after a synchronising forward, until its backward begins.
   [[nodiscard]] bool awaits_backward() const { return phase_ == Phase::armed; }

@@ -36,7 +36,7 @@ void visit_arithmetic(DType dtype, const char* what, F&& f) {
                    std::string(name_of(dtype)) + ": convert with to()");
 }
 
-// Only f16 and bf16.
+// Dispatches on f16 and bf16 only.
 template <class F>
 void visit_half(DType dtype, const char* what, F&& f) {
   if (dtype == DType::f16) return f(TypeTag<f16>{});
@@ -44,7 +44,8 @@ void visit_half(DType dtype, const char* what, F&& f) {
   throw UsageError(std::string(what) + ": dtype " + std::string(name_of(dtype)) +
                    ", expected f16 or bf16");
 }
-// All four, for kernels that have such instances: on devices, those of this file and layer_norm.
+// Dispatches on all four types, for kernels that have such instances: on devices, those of this
+// file and layer_norm.
 template <class F>
 void visit_with_halves(DType dtype, const char* what, F&& f) {
   if (is_half(dtype)) return visit_half(dtype, what, f);

@@ -52,8 +52,9 @@ class Storage {
   [[nodiscard]] std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
   void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
 
-  // A gradient of a tensor's part may be the same part of a tensor of zeros. Its function states
-  // this by the number of the part's elements, so that the slice's backward need not copy it.
+  // The gradient of a part of a tensor may already be that part of a tensor of zeros. The function
+  // that computes it records this with the number of elements in the part, so that the slice's
+  // backward need not copy the gradient.
   void set_zero_outside(std::int64_t part) { part_ = part; }
   [[nodiscard]] bool is_zero_outside(std::int64_t part) const { return part_ == part; }
 

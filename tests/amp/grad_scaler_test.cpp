@@ -78,8 +78,8 @@ TEST_CASE("GradScaler refuses options out of range and gradients in 16 bits") {
     return refusal([&] { const GradScaler scaler(o); });
   };
   CHECK(with({}).empty());
-  // Scales that are negative or NaN, or that in f32 are 0, are infinite, or have an infinite
-  // inverse.
+  // Tries scales that are negative or NaN, or whose value in f32 is 0, is infinite, or has an
+  // infinite inverse.
   for (const double scale : {0.0, -1.0, 1e-40, 1e-45, 1e40, 1e300, double{kInf}, std::nan("")}) {
     const std::string range = "the scale must be from 1.2e-38 to 3.4e+38 (the range of f32), got ";
     CHECK(says(with({.init_scale = scale}), range));

@@ -1,4 +1,5 @@
-// Pipeline schedules: the proofs of the built-in ones, planted mistakes, and the simulated times.
+// Tests pipeline schedules: proofs of the built-in schedules, planted mistakes, and simulated
+// times.
 #include "runtime/analysis/pipeline.hpp"
 
 #include <algorithm>

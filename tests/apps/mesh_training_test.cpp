@@ -61,8 +61,8 @@ SplitRun train_split(const TemporaryFolder& folder, const std::string& name, int
   return out;
 }
 
-// Of the losses. Parameters may differ more: Adam turns the rounding errors of gradients that are 0
-// (of the keys' biases) into steps of full size, which change no loss.
+// Compares only losses. Parameters may differ more, because Adam turns the rounding errors of
+// gradients that are 0 (of the keys' biases) into steps of full size, which change no loss.
 double largest_loss_difference(const SplitRun& a, const SplitRun& b) {
   double worst = std::abs(a.validation - b.validation);
   for (std::size_t i = 0; i < 4; ++i) {

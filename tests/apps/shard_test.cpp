@@ -1,4 +1,4 @@
-// Tests train_gpt --shard: the same training as DDP's, and what it cannot be combined with.
+// Tests train_gpt --shard: it trains like DDP, and refuses options that it does not support.
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>

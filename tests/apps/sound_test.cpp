@@ -111,7 +111,8 @@ TEST_CASE("--resume auto goes past checkpoints that cannot be trained from, a li
                                 ContainsSubstring("resumed from '" + checkpoint(to, 7) + "'"));
     check_same(whole, to, 0);
 
-    // A bad checkpoint given by name is refused. If there is no good one, none is overwritten.
+    // A bad checkpoint given by name is refused. If there is no good checkpoint, none is
+    // overwritten.
     for (const auto& [step, fault] : {std::pair(24, of_nan), std::pair(21, huge)}) {
       change(checkpoint(to, step), [step = step](Snapshot& s) {  // clang 14 captures no bindings
         for (const auto& [name, tensor] : s.tensors.at("model"))

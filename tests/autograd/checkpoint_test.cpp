@@ -32,7 +32,7 @@ struct Net {
   [[nodiscard]] Tensor block(const Tensor& x) const {
     return gelu(dropout(linear(x, w1, b1), 0.5, true)) * linear(tanh(x), w2);
   }
-  // Blocks that share their weights, with a dropout before and after each pair.
+  // Runs blocks that share their weights, with a dropout before and after each pair.
   [[nodiscard]] Tensor run(Tensor x, Way way) const {
     const auto one = [this](const Tensor& in) { return block(in); };
     const auto two = [one](const Tensor& in) { return checkpoint(one, checkpoint(one, in)); };

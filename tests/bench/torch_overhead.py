@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The time of a small all_reduce through PyTorch, beside the runtime's own call and PyTorch's part.
+"""The time of a small all_reduce through PyTorch, compared with the runtime's own call and PyTorch's part.
 
     torch_overhead.py [--dir build/release] [--bytes 1024] [--rounds 7] [--calls 3000] [--strict]
 

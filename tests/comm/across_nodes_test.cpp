@@ -196,7 +196,7 @@ TEST_CASE("in pieces, the hierarchical sum is a ring's within nodes, then a ring
             return sum;
           });
           for (Schedule form : {schedule, one_chunk_steps(schedule)}) {
-            form.algorithm = Algorithm::own;  // the promised cost is that of one piece
+            form.algorithm = Algorithm::own;  // the promised cost is for one piece
             const auto findings = check(form);
             INFO(n << " nodes of " << m << ", count " << count << ", parts of " << most << ": "
                    << (findings.empty() ? "" : findings[0].describe()));

@@ -1,4 +1,4 @@
-// Tests the process group with ranks as threads, under ThreadSanitizer, too.
+// Tests the process group with ranks as threads, also under ThreadSanitizer.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -179,8 +179,8 @@ TEST_CASE(
   }
 }
 
-// A picture's nearest neighbour in pixels must mostly be another shape with similar colours, and
-// never an equal picture.
+// The nearest neighbour of a picture, in pixels, must mostly be a different shape with similar
+// colours, and never an identical picture.
 TEST_CASE("shapes are not told apart by their colours") {
   const Images train = draw_shapes(600, 1), test = draw_shapes(100, 2);
   int right = 0;

@@ -211,7 +211,7 @@ TEST_CASE("pinned blocks come back after the stream that uses them") {
   CHECK(pinned_allocator::stats().reserved == Bytes(size_class_of(100 << 10).size));
 }
 
-// The next test case runs this one in a process of its own, because it may block forever.
+// The next test case runs this one in a separate process, because it may block forever.
 TEST_CASE("allocations beside a joint launch", "[.][gate_order]") {
   std::optional<JointLaunch> launching(std::in_place);
   std::byte* large = nullptr;

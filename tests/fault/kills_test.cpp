@@ -1,7 +1,7 @@
 // Kills a rank with -9 while the ranks meet, connect and communicate. Every survivor must name the
 // dead rank within 5 s, and nothing may be left behind. `make test-all` kills a few times, `make
-// test-kills` as many times as RINGSMITH_TEST_KILLS says, at times that RINGSMITH_TEST_SEED
-// determines. RINGSMITH_TEST_SLOWNESS multiplies the range of these times for emulated processors.
+// test-kills` RINGSMITH_TEST_KILLS times; RINGSMITH_TEST_SEED determines when.
+// RINGSMITH_TEST_SLOWNESS multiplies the range of these times for emulated processors.
 #include <algorithm>
 #include <cerrno>
 #include <csignal>

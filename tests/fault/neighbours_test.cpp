@@ -1,7 +1,7 @@
 // Processes of another user, and foreign processes of the same user, attack a job's sockets while
 // its ranks meet and compute. The job must have the same bits as without attacks, and no attacker
-// may receive a descriptor. `make test-all` runs each attack once, `make test-neighbours` as often
-// as RINGSMITH_TEST_NEIGHBOURS says.
+// may receive a descriptor. `make test-all` runs each attack once, `make test-neighbours` runs it
+// RINGSMITH_TEST_NEIGHBOURS times.
 #include "tests/support/neighbours.hpp"
 
 #include <cstdio>

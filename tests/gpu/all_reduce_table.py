@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """all_reduce_table.py [--world N]: predicts an all-reduce of floats in place on N H100s (8) over NVLink by the kernel
-engine, beside what is published of NCCL. Nothing was measured with this code.
+engine, next to published times of NCCL. Nothing was measured with this code.
 
 A time is the sum of
 
@@ -37,7 +37,7 @@ SIZES = [1 << n for n in range(16, 29)]
 PACK = 16  # bytes of a thread's access
 WARP = 32
 
-# What is published of NCCL on devices with NVLink 4, in seconds, by bytes.
+# Published times of NCCL on devices with NVLink 4, in seconds, by bytes.
 # Up to 1 MiB: github.com/sgl-project/sglang/pull/22734, "torch eager", one node (its two nodes have 8 H200 each).
 NCCL_PUBLISHED = {64 << 10: 18.81e-6, 128 << 10: 19.33e-6, 256 << 10: 19.50e-6, 512 << 10: 19.81e-6, 1 << 20: 25.88e-6}
 NCCL_RING = h100.Figure(370e9, "bytes/s of bus bandwidth, ring, large messages",

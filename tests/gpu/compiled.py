@@ -143,7 +143,7 @@ def bodies_of(ptx):
 def check_hand_offs(folder):
     """A fence or a release at system scope costs a microsecond or two: it waits until all of the thread's stores have
     arrived. So a message of the ring has one fence for both of its counters, executed by a thread that does not copy.
-    The only release is that of a report, of 32 bits. A division by a number that is known only when the kernel runs
+    The only release belongs to a report, of 32 bits. A division by a number that is known only when the kernel runs
     takes as long as several loads, and direct kernels would have one per load. A line of packets has 16 bytes."""
     for kernel, name, body in bodies_of(folder / RINGS / "ring.cu.ptx"):
         fences = len(re.findall(r"\b(?:fence|membar)\.", body))
@@ -228,7 +228,7 @@ class Budget:
         self.costs = []  # (kernel, hot loop)
 
     def over(self):
-        """Returns what is above the budget, as text."""
+        """Returns a line of text for each number above the budget."""
         return [f"{kernel.name} for sm_{self.arch}: {n} {what}, the budget is {most}"
                 for kernel, loop in self.costs
                 for what, n, most in [("registers", kernel.registers, self.registers), ("bytes of stack", kernel.stack, self.stack),

@@ -2,7 +2,7 @@
 """predictions.py STEP_COUNTS [--update]: checks the predictions for GPUs (step_table.py, all_reduce_table.py), which are
 a test because the code that they predict changes:
 
-1. What the emulator counts follows the rules, the step of GPT-2 is within its budget of milliseconds, and an all-reduce
+1. The emulator's counts follow the rules, the step of GPT-2 is within its budget of milliseconds, and an all-reduce
    within 1.3 of NCCL's published times.
 2. FIRST_TEN_MINUTES.md has the predicted figures (--update writes them).
 3. Planted mistakes are refused: a kernel more, a byte more, a kernel and an operation without a rule, a slower step,

@@ -100,7 +100,7 @@ def decoded(code, arch):
             if arch >= 90:  # 8 bits more, lower ones
                 distance = distance << 8 | low >> 16 & 0xff
             target = (at + SIZE + 4 * distance) // SIZE
-        # A branch depends on the predicate of every instruction, and on one of its own.
+        # A branch depends on the predicate that every instruction has, and on a second one.
         conditional = low >> 12 & 0xf != ALWAYS or (name == "BRA" and high >> 23 & 0xf != ALWAYS)
         out.append(Instruction(name, conditional, target))
     return out

@@ -1,5 +1,5 @@
 // step_counts LAYERS DIM HEADS VOCABULARY BATCH CONTEXT [tied] [clip]: trains such a GPT in
-// bf16 on the emulator and prints what the third step does, in which nothing is allocated or
+// bf16 on the emulator and prints the work of the third step, in which nothing is allocated or
 // initialised:
 //
 //   operation NAME CALLS FLOP BYTES   by the profiler, from kernels' operands (kernels/work.hpp)
@@ -37,8 +37,8 @@ int main(int argc, char** argv) {
   const auto number = [&](int i) { return std::strtoll(argv[i], nullptr, 10); };
   const std::int64_t vocabulary = number(4), batch = number(5), context = number(6);
   // By default the emulator computes attention and products without tensor cores, which is faster
-  // there. With this version it launches what a GPU does, but for one product by cuBLASLt for each
-  // of its own.
+  // there. With this version it launches the kernels that a GPU would, except that a GPU runs one
+  // of cuBLASLt's kernels in place of each of our products.
   kernels::cuda::set_matmul_version(9);
   manual_seed(3);
   GPT gpt({.vocabulary = vocabulary,

@@ -1,5 +1,5 @@
-// Runs ringrun on one node. The table of launches includes the launcher cases of the reference's
-// own suite for a static world:
+// Runs ringrun on one node. torchrun's own tests of a static world have these cases, which are
+// covered in the files on the right:
 //
 //     user script, standalone, number of processes, wrong configuration    here, refusals_test
 //     place in node and job, homogeneous and heterogeneous nodes           here, nodes_test

@@ -67,7 +67,7 @@ def failure(build, how, result, words, most_seconds, **environment):
 
 
 def survivors(build):
-    """Rank 1 of 3 is killed; ranks 0 and 2 go on with a communicator of their own (ncclCommShrink)."""
+    """Rank 1 of 3 is killed; ranks 0 and 2 continue with a new communicator (ncclCommShrink)."""
     with tempfile.TemporaryDirectory() as folder:
         ranks = [start([build / "bin/nccl_client", "--id-file", pathlib.Path(folder, "id"), "--rank", r, "--ranks", 3,
                         "--fail", "shrink"]) for r in range(3)]

@@ -51,7 +51,7 @@ Measured measure(const Group& group, bool reshard) {
   return out;
 }
 
-// Forks the ranks, because the counter is the process's.
+// Forks the ranks, because the allocator's counter covers a whole process.
 std::vector<Measured> measure_ranks(int world, bool reshard) {
   const std::size_t bytes = sizeof(Measured) * static_cast<std::size_t>(world);
   void* const shared =
@@ -91,10 +91,11 @@ std::vector<Measured> measure_ranks(int world, bool reshard) {
 constexpr double kUnit = 4.0 * (kWidth * kWidth + kWidth);  // bytes
 constexpr int kUnits = kLayers - 2;                         // besides the root unit
 
-// The most that a rank has while backward computes the gradients of unit i, from the last to the
-// first: its shards, with two numbers of AdamW each; parameters of the root, of i, and of the next
-// (ZeRO-2: of all that are left); gradients of the root, of i, and of the previous, which is being
-// reduced; and the averages of those that have been.
+// The most memory that a rank holds while backward computes the gradients of unit i, from the last
+// unit to the first: its shards, with AdamW's two numbers per element; the parameters of the root
+// unit, of unit i and of the unit gathered next (with ZeRO-2, of all remaining units); the
+// gradients of the root unit, of unit i and of the previous unit, which is being reduced; and the
+// averages reduced before.
 double largest_in_backward(int world, bool reshard) {
   double most = 0;
   for (int i = kUnits; i >= 1; --i) {

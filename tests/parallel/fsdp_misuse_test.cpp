@@ -1,4 +1,4 @@
-// Every wrong use of FSDP is one line that names the remedy, on every rank.
+// Every wrong use of FSDP must cause an error of one line that names the remedy, on every rank.
 #include <algorithm>
 
 #include "runtime/autograd/engine.hpp"
@@ -18,7 +18,7 @@ struct Model : MLP {
 
 using Body = std::function<void(Model&, const Group&)>;
 
-// The same complaint on 2 ranks.
+// Returns the error, which must be the same on both ranks.
 std::string refused(const Body& body) {
   std::vector<std::unique_ptr<Model>> all;
   for (int r = 0; r < 2; ++r) all.push_back(std::make_unique<Model>());
@@ -154,7 +154,7 @@ TEST_CASE("a parameter that is freed cannot be used", "[fsdp]") {
                          },
                          [](Model&m, const Group&) { m.load_state_dict(m.state_dict()); },
                          [](Model&m, const Group&) { (void)m.parameters()[0].str(); },
-                         // The optimizer of the module's parameters instead of the shards.
+                         // Makes the optimizer from the module's parameters instead of the shards.
                          [](Model&m, const Group&) {
                            SGD optimizer(m.parameters(), {});
                            m.parameters()[0].set_grad(ones({5, 4}));

@@ -1,4 +1,5 @@
-// Compares FSDP with DistributedDataParallel: the same training, of which each rank keeps a W-th.
+// Compares FSDP with DistributedDataParallel: the training is the same, but each rank keeps 1/W of
+// it.
 #include "runtime/parallel/beyond/fsdp.hpp"
 
 #include <cmath>
@@ -18,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kVocabulary = 11, kContext = 6, kRows = 2;  // rows per rank and step
 
-// 5 ranks divide the size of no unit. The tied table is a parameter of the root unit.
+// No unit's size is a multiple of 5, a number of ranks. The tied table is in the root unit.
 GPTOptions tiny() {
   return {.vocabulary = kVocabulary,
           .context = kContext,
@@ -187,7 +188,7 @@ TEST_CASE("FSDP has DDP's parameters and optimizer state: bit for bit on 1 and 2
         for (const State& got : all) {
           check_same(got, all[0]);
           if (world <= 2) check_same(got, want);
-          // Rounding, which Adam amplifies where a gradient is nearly 0.
+          // Allows for rounding, which Adam amplifies where a gradient is nearly 0.
           CHECK(largest_difference(got.model, want.model) < 1e-4);
           CHECK(largest_difference(got.optimizer, want.optimizer) < 1e-4);
         }

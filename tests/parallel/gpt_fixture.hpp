@@ -1,4 +1,4 @@
-// A small GPT that is split among ranks, and the one process with which it is compared.
+// A small GPT, trained by ranks among which it is split, and by one process for comparison.
 #pragma once
 
 #include <cmath>
@@ -24,8 +24,8 @@ inline GPTOptions small_gpt() {
   return {.vocabulary = 11, .context = kMeshTokens, .layers = 4, .dim = 24, .heads = 12};
 }
 
-// The ranks' models, equal, drawn by the calling thread: threads must not share the default
-// generator.
+// Returns equal models for the ranks. The calling thread draws all of them, because threads must
+// not share the default generator.
 inline std::vector<std::unique_ptr<GPT>> equal_gpts(int count, const GPTOptions& options) {
   std::vector<std::unique_ptr<GPT>> out;
   for (int i = 0; i < count; ++i) {
@@ -50,7 +50,7 @@ inline TokenSequences sequences(const GPTOptions& options, unsigned number) {
   return {inputs, draw()};
 }
 
-// The loss of one of `count` microbatches of a step.
+// Returns the contribution of one of `count` microbatches to the loss of a step.
 inline Tensor share_of_loss(const Tensor& logits, const Tensor& targets, int count) {
   const Tensor loss = cross_entropy(view(logits, {-1, logits.size(-1)}), view(targets, {-1}));
   return count > 1 ? mul(loss, 1.0 / count) : loss;
@@ -76,7 +76,7 @@ inline std::map<std::string, Values> gradients_of(const Module& model) {
   return out;
 }
 
-// One process that accumulates the gradients of `count` microbatches in each step.
+// Trains in one process, which accumulates the gradients of `count` microbatches in each step.
 inline MeshRun on_one_process(const GPTOptions& options, int count) {
   const auto model = std::move(equal_gpts(1, options).front());
   SGD optimizer(model->parameters(), mesh_sgd());
@@ -108,7 +108,7 @@ struct MeshSplit {
   [[nodiscard]] int world() const { return shape.ranks_per_model() * replicas; }
 };
 
-// The same training on a mesh. Replica d takes microbatches d, d + replicas, ... of a step.
+// Trains the same model on a mesh. Replica d takes microbatches d, d + replicas, ... of a step.
 inline std::vector<MeshRun> on_mesh(const GPTOptions& options, const MeshSplit& split) {
   auto models = equal_gpts(split.world(), options);
   return run_ranks<MeshRun>(split.world(), [&](const Group& group) {

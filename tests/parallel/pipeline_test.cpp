@@ -93,7 +93,7 @@ TEST_CASE("any proved schedule runs: backwards of the last microbatch first", "[
 }
 
 TEST_CASE("activations larger than a connection's memory do not block 1f1b", "[pipeline]") {
-  // 4 MiB. Whole numbers, so that all sums are exact.
+  // An activation has 4 MiB. Its numbers are whole, so that all sums are exact.
   constexpr std::int64_t kCount = 1 << 20;
   for (const int p : {2, 3}) {
     const auto got = run_ranks<Values>(p, [&](const Group& group) {

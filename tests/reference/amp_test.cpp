@@ -255,11 +255,11 @@ TEST_CASE("20 steps of a GPT under autocast have PyTorch's losses", "[on_device]
   check(9, 1);
 }
 
-// All that a step of GPT-2 runs in 16 bits on a device: attention with heads of 64 and an
-// incomplete tile, the classifier with padded rows, casts of all weights; then clipping. The limit
-// is twice the largest effect of one unit in the last place of the initial values, which PyTorch's
-// side of the test has measured ("spread"): a different order of float sums is such a change in
-// every step. The autocast of PyTorch rounds at other places as well.
+// Covers everything that a step of GPT-2 runs in 16 bits on a device: attention with heads of 64
+// and an incomplete tile, the classifier with padded rows, and casts of all weights; then clipping.
+// The limit is twice "spread", the largest effect of changing the initial values by one unit in the
+// last place, as measured by PyTorch's side of the test: a different order of float sums causes a
+// change of this size in every step. PyTorch's autocast also rounds at other places.
 TEST_CASE("20 steps of a GPT with heads of 64 and clipped gradients have PyTorch's losses",
           "[on_device]") {
   if (!has_part("amp")) return;

@@ -1,5 +1,5 @@
-// Ranks as threads repeat with FSDP what PyTorch trained data-parallel: the recorded runs of its
-// DistributedDataParallel (torch_ddp_features.py).
+// Ranks as threads use FSDP to repeat the recorded runs of PyTorch's DistributedDataParallel
+// (torch_ddp_features.py).
 #include "runtime/parallel/beyond/fsdp.hpp"
 
 #include <algorithm>
@@ -48,7 +48,7 @@ Tensor rows_of(const Tensor& all, const std::vector<std::int64_t>& rows) {
   return out;
 }
 
-// Returns the first difference from the run's losses or parameters.
+// Returns the first difference from the run's losses or parameters, or "".
 std::string replay(const json& run, const std::shared_ptr<comm::ProcessGroup>& group,
                    bool reshard) {
   const auto rank = static_cast<std::size_t>(group->rank());

@@ -68,7 +68,7 @@ std::unique_ptr<Module> draw_model(const json& run, int rank) {
   return make_model(run);
 }
 
-// Returns the first difference on this rank, after the last step.
+// Returns the first difference on this rank, or "". Always runs all steps.
 std::string replay(const json& run, const std::shared_ptr<comm::ProcessGroup>& group) {
   const auto rank = static_cast<std::size_t>(group->rank());
   std::string complaint;

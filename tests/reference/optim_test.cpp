@@ -43,7 +43,7 @@ std::unique_ptr<Optimizer> make(const std::string& kind, const nlohmann::json& a
   return std::make_unique<AdamW>(params, options);
 }
 
-// Replays one run. Returns the first difference.
+// Replays one run. Returns the first difference, or "".
 std::string replay(const nlohmann::json& doc) {
   std::vector<Tensor> params;
   for (const auto& p : doc.at("params"))

@@ -63,7 +63,7 @@ void average(std::vector<Rank>& ranks, const BucketPlan& plan) {
   }
 }
 
-// Returns the first difference.
+// Replays one run. Returns the first difference, or "".
 std::string replay_run(const StrictRun& run) {
   std::vector<Rank> ranks;
   for (int r = 0; r < run.world; ++r) ranks.push_back(make_rank(run));

@@ -46,7 +46,7 @@ class Tree:
 
 
 def faults_of_code(code, tree):
-    """Yields what a piece of code names that does not exist."""
+    """Yields the names in a piece of code that do not exist."""
     for example, model in zip(EXAMPLE, MODEL):
         code = code.replace(example, model)
     for path in PATH.findall(code):

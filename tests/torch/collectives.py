@@ -175,7 +175,7 @@ def rank_main(short):
     for n, tensor in zip((3, 0, 5000, 64), many):
         same(tensor, fold("SUM", [values(n, torch.float32, r) for r in range(world)]), "all_reduce_coalesced")
 
-    # ---- bit operations, and sums of sparse tensors: beside gloo, and computed from all inputs ----
+    # ---- bit operations, and sums of sparse tensors: compared with gloo, and computed from all inputs ----
     for dtype, n, op in itertools.product((torch.int8, torch.int32, torch.int64, torch.uint8), sizes, ("BAND", "BOR", "BXOR")):
         by = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}[op]
         bits = lambda r, salt=0: torch.randint(-128, 128, (n,), generator=torch.Generator().manual_seed(  # noqa: E731

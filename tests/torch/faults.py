@@ -55,7 +55,7 @@ def rank_main(case, victim):
         x = torch.ones(10)
         for _ in range(4):
             yield dist.recv(x) if rank else [dist.send(x, peer) for peer in range(1, world)]
-        yield dist.recv(x) if rank else time.sleep(60)  # no message comes any more
+        yield dist.recv(x) if rank else time.sleep(60)  # no more messages arrive
 
     try:
         if case.startswith("kill"):

@@ -638,7 +638,7 @@ def rank_main(backend, names):
 
 
 def verdicts(world, backend, names, **more):
-    """Returns {feature: "" or the first error of any rank}. A failure may break the group, so a new job goes on after it."""
+    """Returns {feature: "" or the first error of any rank}. A failure may break the group, so a new job tests the rest."""
     result, left = {}, list(names)
     while left:
         done = ranks.run(world, __file__, "--rank", backend, ",".join(left), limit=900, quiet=150, **more)

@@ -51,7 +51,7 @@ tensor/parallel/test_*.py pipelining/test_s*.py checkpoint/test_*.py checkpoint/
 
 # Cases that pass over gloo and fail here, and why: regular expressions for FILE CASE.
 EXPECTED = {}
-# What a case says that expects gloo's words in an exception of the right type.
+# The message of a case that gets an exception of the right type, but with other words than gloo's.
 WORDS = re.compile(r'AssertionError: ".*" does not match "', re.S)
 
 
@@ -215,11 +215,11 @@ def run_case(test, made):
 
 
 def one_file(args):
-    """Runs a file's cases and prints a line of JSON for each. Called in a process of its own."""
+    """Runs a file's cases and prints a line of JSON for each. Called in a separate process."""
     made = memoryview(mmap.mmap(-1, 8)).cast("q")
     top = pathlib.Path(args.source).resolve()
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the module prints is not ours
+    os.dup2(2, 1)  # so that the module's output is not mixed with the results
 
     def say(case, verdict, words="", text=""):
         out.write(json.dumps({"case": case, "verdict": verdict, "words": words, "text": text}) + "\n")

@@ -1,5 +1,5 @@
-// Every planted bug of tests/vgpu/children/bugs.cu ends with a message that names it, and its right
-// version succeeds. Races run under ThreadSanitizer, all other bugs in the plain build.
+// Every planted bug of tests/vgpu/children/bugs.cu must end with a message that names it, and the
+// correct version must succeed. Races run under ThreadSanitizer, all other bugs in the plain build.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

@@ -14,7 +14,7 @@ namespace {
 
 __global__ void add_one(int* x) { *x += 1; }
 
-// The result of a query by this thread, or by another.
+// Returns the result of a query of the event, and clears the error.
 cudaError_t query(cudaEvent_t event) {
   const cudaError_t code = cudaEventQuery(event);
   if (code != cudaSuccess) (void)cudaGetLastError();
@@ -97,7 +97,7 @@ TEST_CASE("allocations and synchronisations are refused during a capture") {
   check(capture(kGlobal, [&](auto) { return cudaEventSynchronize(event); }), false);
   check(capture(kGlobal, [&](auto) { return cudaStreamSynchronize(other.get()); }), false);
   check(capture(kGlobal, [&](auto) { return cudaDeviceSynchronize(); }), false);
-  // These neither wait nor ask.
+  // Recording an event neither waits nor queries.
   check(capture(kGlobal, [&](auto) { return cudaEventRecord(event, other.get()); }), true);
   CHECK(never == nullptr);
   cuda_check(cudaFree(memory));

@@ -1,5 +1,5 @@
-// Every mistake of tests/vgpu/children/mistakes.cu ends with a message that names it, and its right
-// version succeeds.
+// Every mistake of tests/vgpu/children/mistakes.cu must end with a message that names it, and the
+// correct version must succeed.
 #include <string>
 
 #include "tests/support/catch.hpp"

@@ -1,5 +1,5 @@
-// The settings that change how the emulator behaves, each in a process of its own: the settings are
-// read once.
+// Tests the settings that change how the emulator behaves. Each runs in a separate process, because
+// settings are read only once.
 #include <cstdio>
 #include <cuda/atomic>
 #include <filesystem>

@@ -225,7 +225,7 @@ void add_by_vectors(const Packed<const Pair>& a, const Packed<const Pair>& b,
 
 // ---- step 2 with AMX-BF16 ----
 
-// All eight tiles are whole: 16 rows of 64 bytes. The processor defines this layout.
+// All eight tiles have the full size: 16 rows of 64 bytes. The processor defines this layout.
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1, start_row = 0;
   std::array<std::uint8_t, 14> reserved{};

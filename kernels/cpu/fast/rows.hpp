@@ -24,7 +24,7 @@ template <class Term>
   return lane[0];
 }
 
-// The largest of n >= 1 elements without NaN. With a NaN the result is some element of the row. The
+// Returns the largest of n >= 1 elements, or an arbitrary element of the row if one is NaN. The
 // softmax is NaN nevertheless, because the sum of the exponentials is NaN.
 [[maybe_unused, gnu::always_inline]] inline float row_max_of(std::int64_t n, const float* x) {
   const auto larger = [](float old, float value) { return value > old ? value : old; };

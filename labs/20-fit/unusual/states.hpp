@@ -1,5 +1,6 @@
-// Unusual and correct: one array for a unit's shards, an explicit state, the gathered copy behind a
-// pointer, gradients padded in a new buffer before the old one is freed, loads by element.
+// Unusual and correct: a unit's shards are one array, its state is an enum, and the gathered copy
+// is behind a pointer. reduce pads the gradient in a new buffer before it frees the old one, and
+// load copies element by element.
 #pragma once
 
 #include <algorithm>

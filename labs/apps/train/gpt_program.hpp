@@ -1,4 +1,4 @@
-// What the forms of train_gpt share: the options, the text, and the loop. The plain form, with
+// Shared by the variants of train_gpt: the options, the text and the loop. The plain variant, with
 // DistributedDataParallel, is in train_gpt.cpp.
 //
 //   train_gpt.cpp    every rank has the whole model (--per-step: and may be lost)
@@ -41,7 +41,7 @@ bool read_options(GptOptions& o, int argc, char** argv);
 // Loads the text, and derives the model's remaining options from it.
 Corpus load(GptOptions& o);
 
-// For the ranks' agreement and for files.
+// Settings on which the ranks must agree, and the metadata of files.
 comm::Settings inputs_of(const Corpus& corpus);
 comm::Settings fixed_of(const GptOptions& o);
 Metadata metadata_of(const GptOptions& o);

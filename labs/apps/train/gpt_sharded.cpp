@@ -75,8 +75,9 @@ int train_gpt_sharded(GptOptions& o) {
       static_cast<double>(fsdp.parameter_bytes().value) / (1 << 20), batch_size, o.model.context,
       corpus.unit, steps, run.folder()));
 
-  // Ranks may have different numbers of held-out batches, so each has all parameters meanwhile.
-  // The last evaluation is followed by checks of the whole model.
+  // Ranks may evaluate different numbers of batches, and a gather in forward would be collective.
+  // So each rank holds all parameters during an evaluation. After the last evaluation it keeps
+  // them, because the whole model is then checked.
   std::optional<FullyShardedDataParallel::Whole> at_end;
   run.evaluate_with([&] {
     const auto whole = fsdp.whole();

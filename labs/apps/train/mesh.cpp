@@ -60,7 +60,7 @@ MeshModel::MeshModel(std::unique_ptr<GPT> whole, const Mesh& mesh, const MeshOpt
 
 Tensor MeshModel::forward(const Tensor& tokens) {
   const std::int64_t b = tokens.size(0), t = tokens.size(1);
-  // Tokens at the end change no logit before them.
+  // The padding at the end does not change the logits of earlier tokens.
   const std::int64_t parts = options_.split_sequence ? mesh_.parts() : 1;
   const std::int64_t padded = (t + parts - 1) / parts * parts;
   const Tensor all =
@@ -85,7 +85,7 @@ double MeshModel::accumulate(TrainingRun& run, DistributedDataParallel& ddp, Bat
   }
   const Shape tokens = all.front().inputs.sizes();
   const auto forward = [&](int m, const Tensor& input) {
-    if (m > 0) run.backward_done();  // with the waits for neighbours
+    if (m > 0) run.backward_done();  // includes the waits for neighbours
     const Batch& batch = all[static_cast<std::size_t>(m)];
     const Autocast autocast = autocast_of(common);
     Tensor out = stage_(mesh_.is_first_stage() ? batch.inputs : input);

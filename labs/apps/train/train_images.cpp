@@ -1,6 +1,6 @@
 // train_images: trains an image classifier, a residual or a small convolutional network.
 //
-// The images are read from the files of CIFAR-10 or MNIST, or are drawn.
+// The images come from the files of CIFAR-10 or MNIST, or are synthetic.
 #include <fmt/format.h>
 
 #include "labs/apps/common/agreement.hpp"

@@ -1,6 +1,6 @@
 // train_mlp: trains a multilayer perceptron to read digits.
 //
-// Images and labels are read from IDX files (such as MNIST's), or are drawn.
+// The images and labels come from IDX files (such as MNIST's), or are synthetic.
 #include <fmt/format.h>
 #include <vector>
 

@@ -94,7 +94,8 @@ bool knows(const Event& later, const Event& earlier) {
 }
 }  // namespace
 
-// mo, rb, rf, and their compositions: a's store precedes b's in the location's order.
+// True if a precedes b in extended coherence (mo, rb, rf and their compositions): a's store
+// precedes b's in the location's order, or b reads from the store a.
 bool Execution::extended_coherence(const Event& a, const Event& b) const {
   if (a.kind == Kind::fence || b.kind == Kind::fence || a.place != b.place || a.id == b.id)
     return false;

@@ -110,8 +110,8 @@ class Execution {
   bool add(Event event);
   [[nodiscard]] bool fences_agree() const;  // false if RC11's relation psc has a cycle
 
-  // Returns the thread's clock. A plain access happens before the events that know a later event of
-  // its thread.
+  // Returns the number of events of each thread that this thread knows. A plain access is not an
+  // event: a thread knows it if it knows a later event of the thread that made it.
   [[nodiscard]] const Clock& known(std::size_t thread) const { return states_[thread].now; }
   [[nodiscard]] bool has_sc_fence() const { return has_sc_fence_; }
 

@@ -46,8 +46,8 @@ Tensor promoting(BinaryFunction* function, const Tensor& a, const Tensor& b) {
   return function(to(a, dtype), to(b, dtype));
 }
 
-// True if a GPU adds `b` of 16 bits to `a` of f32 in one kernel. The gradient of a leaf goes
-// through to(), which knows where it is wanted.
+// True if a GPU adds `b` of 16 bits to `a` of f32 in one kernel. If b is a leaf, to() converts it
+// instead, because its backward writes the gradient directly to its destination.
 bool widens_in_add(const Tensor& a, const Tensor& b) {
   return a.dtype() == DType::f32 && is_half(b.dtype()) && a.device().is_cuda() && a.dim() > 0 &&
          b.dim() > 0 && !(b.is_leaf() && b.requires_grad());

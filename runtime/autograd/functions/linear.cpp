@@ -93,8 +93,9 @@ Shape batch_of(const Tensor& a, const Tensor& b) {
   return batch;
 }
 
-// Returns a b, summed over the batch dimensions that `sizes` lacks or has as 1 (the gradient of a
-// broadcast operand). If one matrix b applies to all of a, this is a single product.
+// Returns the product of a and b, summed over the batch dimensions that `sizes` lacks or has as 1
+// (the gradient of a broadcast operand). If one matrix b applies to all of a, this is a single
+// product.
 Tensor product(const Tensor& a, const Tensor& b, const Shape& sizes) {
   if (a.dim() > 2 && b.dim() == 2 && sizes.size() == a.sizes().size()) {
     Tensor c = Tensor::empty(sizes, a.options());

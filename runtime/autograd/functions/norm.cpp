@@ -37,7 +37,7 @@ TensorOptions wide_options(const Tensor& x) {
   return {is_half(x.dtype()) ? DType::f32 : x.dtype(), x.device()};
 }
 
-// The operands in the type that the device's kernel takes: those of a CPU have no 16-bit instances.
+// Returns the operand in a type that the device's kernel takes. CPU kernels take no 16-bit types.
 Tensor kernel_operand(const Tensor& t) { return t.defined() && t.device().is_cpu() ? wide(t) : t; }
 
 struct NormGrads {

@@ -93,8 +93,8 @@ bool may_overwrite(const Tensor& saved) {
          saved.storage().use_count() == 1;
 }
 
-// The gradient of cross_entropy from the logits on a GPU, over the logits if possible. The gradient
-// of padding is 0.
+// The gradient of cross_entropy from the logits on a GPU, written over the logits if possible. The
+// gradient of padding is 0.
 template <class T>
 Tensor logit_gradient(const Tensor& rows, const Tensor& statistics, const Targets& t,
                       const Tensor& row_grad) {

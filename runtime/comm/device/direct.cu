@@ -33,7 +33,7 @@ __device__ std::byte* place_of(const DirectCall& call, std::byte* station, int f
   return station + call.packets + line * kLineBytes;
 }
 
-// The rank k places after `rank`, for k <= world; without the division of a remainder.
+// Returns the rank k places after `rank`, for k <= world, without a division.
 __device__ int after(int rank, int k, int world) {
   return rank + k < world ? rank + k : rank + k - world;
 }
@@ -100,9 +100,9 @@ __device__ bool meet(const DirectCall& call, std::uint64_t meeting, std::int64_t
   return __syncthreads_and(all_here) != 0;
 }
 
-// Sums kPacks packs, `step` bytes apart, at a byte of the work buffer. A load from a peer takes
-// microseconds. Therefore a thread issues the loads of up to kPeers ranks, for each of its packs,
-// before it uses the first.
+// Sums kPacks packs, `step` bytes apart, of which the first is at byte `at` of the work buffer. A
+// load from a peer takes microseconds. Therefore a thread issues the loads of up to kPeers ranks,
+// for each of its packs, before it uses the first.
 template <kernels::Reduction op, class T, int kLanes, int kPeers, int kPacks>
 __device__ void add_packs(const DirectCall& call, std::uint64_t at, std::uint64_t step) {
   using P = Pack<T, kLanes>;
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kMostThreads, 1) direct(const __grid_constant_
     constexpr int kWide = static_cast<int>(kLanes);
     constexpr int kMany = sizeof(T) == 1 ? 4 : 8;  // each byte of a pack needs its own register
     if constexpr (op == kernels::Reduction::sum && sizeof(T) > 1) {
-      // Few ranks: several packs of each, to have as many loads in flight, as the registers allow.
+      // With few ranks, a thread loads several packs of each, as many as the registers allow.
       constexpr int kMore = sizeof(T) == 2 ? 1 : 2;
       if (call.world <= 2)
         add_up<op, T, kWide, 2, 2 * kMore>(call, begin, middle);

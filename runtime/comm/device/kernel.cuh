@@ -219,7 +219,7 @@ __device__ void combine_pack(Pack<T, kLanes>& own, const Pack<T, kLanes>& messag
   for (int i = 0; i < kLanes; ++i) own.at[i] = kernels::cuda::combine<op>(own.at[i], message.at[i]);
 }
 
-// The arrays of a Flow as packs. An array that is not there has the address of another one.
+// The arrays of a Flow as packs. An absent array has the address of another array.
 template <class P>
 struct Arrays {
   const P *first, *second;  // to load
@@ -290,7 +290,7 @@ __device__ void flow_elements(const Flow& f, unsigned threads, const Combine& co
   }
 }
 
-// `combine` computes the packs that are stored, from those that are loaded.
+// combine() computes the packs to store from the packs that were loaded.
 template <bool kAdds, class T, class Combine>
 __device__ void flow_with(const Flow& f, unsigned threads, const Combine& combine) {
   constexpr int kLanes = static_cast<int>(16 / sizeof(T));

@@ -52,7 +52,7 @@ KernelEngine::~KernelEngine() {
   (void)cudaFreeHost(report_);
 }
 
-// The memory is cleared on a stream of its own, because the current stream may still wait for the
+// The memory is cleared on a separate stream, because the current stream may still wait for the
 // caller's work. No rank stores a message before all have cleared theirs.
 void KernelEngine::prepare(const Choice& choice) {
   const int ring = ring_of(choice.schedule);
@@ -184,9 +184,9 @@ int KernelEngine::blocks_for(std::size_t bytes, std::size_t bytes_per_thread) co
       std::clamp<std::size_t>((bytes + block - 1) / block, 1, at(shape_.channels)));
 }
 
-// Numbers calls by packets from 1 on. When the numbers wrap around, every rank zeroes its packets,
-// so that a line of an earlier call with the same number does not look new. No rank sends a packet
-// before all have zeroed theirs.
+// Numbers the calls that use packets, starting at 1. When the numbers wrap around, every rank
+// zeroes its packets, so that a line of an earlier call with the same number does not look new. No
+// rank sends a packet before all have zeroed theirs.
 std::uint32_t KernelEngine::next_packet_flag() {
   if (++packet_calls_ != 0) return packet_calls_;
   packet_calls_ = 1;

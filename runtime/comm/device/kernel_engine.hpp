@@ -37,9 +37,9 @@ class KernelEngine {
   // Makes the destructor leave the record allocated, because kernels may still write it.
   void abandon() { report_ = nullptr; }
 
-  // Collective; before run(), and before the thread holds a JointLaunch. Allocates the slots of the
-  // choice's ring at the first call through them (layout.hpp: how many bytes). Throws CudaError if
-  // the device is out of memory.
+  // Collective. Must be called before run(), and before the thread holds a JointLaunch. Allocates
+  // the slots of the choice's ring at the first call that uses them; layout.hpp has their size.
+  // Throws CudaError if the device is out of memory.
   void prepare(const Choice& choice);
   // Must be called after the agreement barrier, with a choice whose executor is_kernel(). Launches
   // on the calling thread's current stream. `operation` is the call's number in the group.

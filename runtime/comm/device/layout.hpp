@@ -2,7 +2,7 @@
 //
 //     [ Station: counters ][ packets, two halves ]    [ slots of ring 0 ]    [ slots of ring 1 ]
 //
-// A rank allocates the slots of a ring at the first call through them (KernelEngine::prepare).
+// A rank allocates the slots of a ring at the first call that uses them (KernelEngine::prepare).
 //
 // | memory of each of 8 ranks, on a large device | size    | allocated             |
 // |----------------------------------------------|---------|-----------------------|
@@ -27,7 +27,7 @@ namespace ringsmith::comm::cuda_ipc {
 constexpr std::size_t kLineData = 8;    // bytes
 constexpr std::size_t kLineBytes = 16;  // bytes
 
-// Largest work buffer of a ring by packets, and longest message of the one-shot; bytes.
+// Limits in bytes: of the work buffer of a ring that uses packets, and of a one-shot message.
 constexpr std::size_t kMostPacketBytes = std::size_t{32} << 10;
 constexpr std::size_t kMostOneShotBytes = std::size_t{16} << 10;
 
@@ -57,7 +57,7 @@ constexpr std::size_t kSlotsPerPiece = 2;
 // A shorter message takes less time than its hand-off.
 constexpr std::size_t kLeastMessageBytes = std::size_t{16} << 10;
 
-// From the start of a ring's slots.
+// Offset from the start of a ring's slots.
 constexpr std::size_t slots_of_channel_at(int channel, const Shape& shape) {
   return static_cast<std::size_t>(channel) * kRingSlots * shape.slot_bytes;
 }
@@ -70,7 +70,8 @@ constexpr std::size_t message_bytes_for(std::size_t share, const Shape& shape) {
   return std::min(std::max(split, kLeastMessageBytes), shape.slot_bytes);
 }
 
-// The threads of a block of which `copying` copy: less than a warp also hand over themselves.
+// Returns the number of threads in a block with `copying` copying threads. If these fill no warp,
+// they also do the hand-off; otherwise one more thread does it.
 constexpr unsigned ring_threads(int copying) {
   return static_cast<unsigned>(copying < kWarp ? copying : copying + 1);
 }

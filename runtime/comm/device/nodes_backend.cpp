@@ -30,12 +30,12 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Of a part: the bytes that a rank hands to the network while its node sums the next piece. Shorter
-// parts cost more launches, longer ones overlap less. Not tuned on devices yet.
+// Size of a part, which a rank sends while its node sums the next piece. Shorter parts cost more
+// launches; longer parts overlap less. Not tuned on devices yet.
 constexpr std::size_t kPartBytes = std::size_t{1} << 20;
 // One part is on its way from the device, one in the network, one on its way back.
 constexpr std::size_t kStages = 3;
-// How long to look for a peer's report after an error within the node; the report says more.
+// How long to wait for a peer's report if an error within the node does not name the cause.
 constexpr auto kReportMoment = 500ms;
 
 FailureKind kind_of(const Error& error) {
@@ -149,8 +149,8 @@ class NodesBackend : public DeviceBackend {
 
   [[nodiscard]] int local() const { return node_peers_.rank(); }
 
-  // Returns the failure within the node as the whole group reports it. A report of a peer takes
-  // precedence: it may be the reason why the node has failed.
+  // Returns the failure within the node as the whole group reports it. A peer's report takes
+  // precedence, because it may state why the node has failed.
   [[nodiscard]] Health::Failed explain(const Error& error) const {
     Peers& peers = group_.peers;
     const FailureKind kind = kind_of(error);

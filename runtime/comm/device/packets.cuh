@@ -44,8 +44,8 @@ __device__ void store_line(std::byte* p, std::uint64_t elements, const Line<T>& 
     if (i < elements) store_element(p + i * sizeof(T), line.data.at[i]);
 }
 
-// Stores and loads both words of a line by one instruction. In PTX this is one relaxed access to
-// each word, in no order: so each word needs its own flag. The emulator has two accesses.
+// Stores and loads both words of a line with one instruction. PTX defines it as one relaxed access
+// to each word, in no order, so each word needs its own flag. The emulator makes two accesses.
 __device__ inline void store_words(std::byte* where, std::uint64_t first, std::uint64_t second) {
 #ifdef __CUDA_ARCH__
   asm volatile(
@@ -58,9 +58,9 @@ __device__ inline void store_words(std::byte* where, std::uint64_t first, std::u
   SystemAtomic<std::uint64_t>(words[1]).store(second, cuda::memory_order_relaxed);
 #endif
 }
-// True if both words have the flag; until then, call it again with the same variables, which are 0
-// at first. No call has the number 0. The emulator's side looks at one word at a time, so that it
-// can see that a thread waits.
+// True if both words have the flag. Until then, call it again with the same variables, which must
+// be 0 initially. No call has the number 0. The emulator's version polls one word at a time, so
+// that the emulator can detect that a thread waits.
 __device__ inline bool load_words(std::byte* where, std::uint32_t flag, std::uint64_t& first,
                                   std::uint64_t& second) {
 #ifdef __CUDA_ARCH__

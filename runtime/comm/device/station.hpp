@@ -41,7 +41,7 @@ struct Channel {
   std::uint64_t taken;              // messages taken out of our slots
 };
 
-// Each rank has one, which its peers map. All bytes are zero when the group is created.
+// Each rank has one Station, which its peers map. All bytes are zero when the group is created.
 struct Station {
   Channel channels[kRings][kMostChannels];
   Counter arrived[kMostRanks][kMostChannels];  // [rank][block]: its last meeting (direct.cu)

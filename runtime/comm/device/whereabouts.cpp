@@ -120,8 +120,8 @@ std::string both(const Shared& shared) {
   return "ranks " + std::to_string(shared.first) + " and " + std::to_string(shared.second);
 }
 
-// Why the kernels of all ranks cannot run simultaneously, or "". Every block of a collective waits
-// for blocks of other ranks, so all of them must be resident.
+// Returns the reason why the kernels of the ranks cannot all run simultaneously, or "". Every block
+// of a collective waits for blocks of other ranks, so all of them must be resident.
 std::string find_crowded(const std::vector<Whereabouts>& ranks, int channels) {
   for (const Whereabouts& w : ranks) {
     const auto sharing = static_cast<int>(std::ranges::count(ranks, w.uuid, &Whereabouts::uuid));

@@ -22,7 +22,7 @@
 
 namespace ringsmith::comm {
 
-// Addresses of all ranks' buffers, as mapped in this process; by rank.
+// The addresses, in this process, of all ranks' buffers, indexed by rank.
 struct Buffers {
   std::vector<std::byte*> input, output;
 };
@@ -113,8 +113,8 @@ void run_in_slots(Peers& peers, Channels& channels, const Schedule& schedule, co
 // are in rank order: ((x0 + x1) + x2) + ...
 void run_staged(Segments& segments, AgreementBarrier& agreement, const Transfer& transfer);
 
-// The two halves of a collective that fits into one block. The caller runs the agreement barrier of
-// number `round` between them.
+// The two halves of a collective that fits into one block. Between them, the caller runs the
+// agreement barrier whose number is `round`.
 void stage(Segments& segments, std::uint64_t round, const Transfer& transfer);
 void take_staged(Segments& segments, std::uint64_t round, const Transfer& transfer);
 

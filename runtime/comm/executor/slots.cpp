@@ -123,7 +123,7 @@ class SlotRun {
       if (source.kind == Source::Kind::message) channels_.in(source.peer, lane.index).release();
   }
 
-  // Returns the data's address if the move only passes on this rank's own data, unchanged; else
+  // Returns the data's address if the move only forwards this rank's own data, unchanged; otherwise
   // null.
   [[nodiscard]] static const std::byte* unchanged(const Move& move,
                                                   const kernels::ReduceSource& source) {

@@ -39,7 +39,7 @@ void add_star(Schedule& schedule, const Contract& contract) {
     }
 }
 
-// In step s, ranks whose numbers add up to s (modulo world) exchange their parts for each other.
+// In step s, two ranks exchange parts if their numbers add up to s (modulo world).
 void add_exchange(Schedule& schedule) {
   const int world = schedule.world;
   require(schedule.count % static_cast<std::size_t>(world) == 0,

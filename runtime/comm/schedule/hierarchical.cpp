@@ -112,7 +112,7 @@ std::vector<int> ranks_across(const std::vector<std::vector<int>>& nodes, std::s
   return ranks;
 }
 
-// Adds rank a of the ring `ranks`, whose chunks begin with `first`.
+// Adds the steps of member a of the ring `ranks`, whose chunks start at index `first`.
 void add_ring(Schedule& schedule, const std::vector<int>& ranks, int a, int first) {
   const int n = static_cast<int>(ranks.size());
   for (int s = 0; s < 2 * (n - 1); ++s)

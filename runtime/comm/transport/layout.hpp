@@ -61,8 +61,8 @@ class Layout {
   [[nodiscard]] static std::size_t staging(std::uint64_t round) {
     return kStagingAt + (round % 2) * kStaging;
   }
-  // Offsets of the rank's counters of FIFO `index` with `peer`, and of the slots that it fills for
-  // the peer.
+  // Offsets of the rank's counters of FIFO `index` with `peer`, and of the slots in which this rank
+  // sends to that peer.
   [[nodiscard]] std::size_t lane(int peer, int index) const {
     return kLanesAt + fifo(peer, index) * sizeof(Lane);
   }

@@ -53,8 +53,8 @@ struct GroupOptions {
   // Always on between hosts; this option turns it on within a host, too. Same on all ranks. RDMA
   // adapters have their own checksums.
   bool checksum = false;
-  // If k > 0, ranks n k to n k + k - 1 count as node n, as if on their own host: ranks of different
-  // nodes use the network. If 0, the nodes are the actual hosts. Same on all ranks.
+  // If k > 0, the ranks from n * k to n * k + k - 1 count as node n, as if on their own host: ranks
+  // of different nodes use the network. If 0, the nodes are the actual hosts. Same on all ranks.
   int ranks_per_node = 0;
   // An existing folder for the flight recorder's files, written if the group fails
   // (failure/last_words.hpp). Empty: none are written.

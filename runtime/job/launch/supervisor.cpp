@@ -227,7 +227,7 @@ class Supervisor {
       nodes_.say_rank_ended(rank.place.rank, end.describe());
       return;
     }
-    // The rank's work is done once the training is over.
+    // Once the training is over, the loss of a rank is no failure.
     if (options_.per_step && is_lost(rank) && (nodes_.training_over() || start_again(rank))) return;
     failures_.emplace_back(&rank - ranks_.data(), failure_of(rank));
     if (phase_ == JobPhase::running) settle();

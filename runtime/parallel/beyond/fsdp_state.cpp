@@ -1,5 +1,5 @@
-// The state of a sharded model and of its optimizer: whole, in the format of an unsharded one, and
-// as each rank has it.
+// The state of a sharded model and of its optimizer in two forms: whole, in the format of an
+// unsharded run, and sharded, as each rank holds it.
 
 #include <algorithm>
 #include <fmt/format.h>

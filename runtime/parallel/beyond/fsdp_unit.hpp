@@ -1,12 +1,13 @@
-// A unit of FSDP (fsdp.hpp): its flat parameter, this rank's shard of it, and the memory that both
-// the parameters and their gradients have only for a while.
+// A unit of FSDP (fsdp.hpp): its flat parameter, this rank's shard of it, and the temporary memory
+// of the parameters and their gradients.
 //
 //   parameters   [  weight  ][ bias ]          views of `flat`, at their storage offsets
 //   flat         [..............................|0]       no memory, unless gathered
 //   shard        this rank's W-th of it, from element `begin`; always has memory
 //   gradients    like flat, from before_backward() to finish_reduce()
 //
-// Memory is Storage's: release() and restore() leave all views of `flat` as they are.
+// Storage::release() frees the memory, and restore() allocates it again; the views of `flat` are
+// unaffected.
 #pragma once
 
 #include <cstdint>

@@ -98,7 +98,7 @@ double GptStage::clip_grad_norm(double max_norm) const {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto& [name, parameter] = parameters[i];
     const Tensor grad = parameter.grad();
-    // All parts have the same gradient of a parameter that is not split: it counts once.
+    // All parts have the same gradient for a parameter that is not split, so it is counted once.
     if (!grad.defined() ||
         (split_of(name_in_block(name)) == TensorSplit::none && mesh_.part() != 0))
       continue;

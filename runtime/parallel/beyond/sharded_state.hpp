@@ -1,5 +1,5 @@
-// What optimizers of shards share (zero.hpp, fsdp.hpp): the keys of an optimizer's state
-// (Optimizer::state_dict), and the norm of gradients of which each rank has a part.
+// Shared by optimizers of shards (zero.hpp, fsdp.hpp): the keys of an optimizer's state
+// (Optimizer::state_dict), and the norm of gradients that are distributed over the ranks.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ constexpr const char* kParams = "param_groups.0.params";
 double clip_norm(comm::ProcessGroup& group, const std::vector<Tensor>& counted,
                  const std::vector<Tensor>& mine, double max_norm);
 
-// The contiguous tensor as a collective's buffer.
+// Returns the contiguous tensor as the buffer of a collective.
 [[nodiscard]] comm::Buffer buffer_of(const Tensor& t);
 
 }  // namespace ringsmith::sharded

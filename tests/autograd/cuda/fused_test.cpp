@@ -120,7 +120,7 @@ TEST_CASE("a step of Adam on a device is one kernel for parameters of one type a
 
 namespace {
 
-// The logits of a padded head, sliced to the classes, as GPT makes them, in bf16.
+// Returns the logits of a padded head in bf16, sliced to the classes as in GPT.
 Tensor padded_logits(const Tensor& x, const Tensor& weight, std::int64_t classes) {
   return slice(linear(x, weight), 1, 0, classes);
 }
@@ -129,7 +129,7 @@ struct PaddedLoss {
   float loss = 0;
   Tensor dx, dweight;
 };
-// direct: the fused classifier. Otherwise the logits become floats first.
+// If direct, runs the fused classifier. Otherwise the logits are first converted to f32.
 PaddedLoss padded_loss(bool direct, std::int64_t classes, bool keep) {
   const Tensor x = random_tensor({12, 64}, 1), weight = random_tensor({640, 64}, 2);
   std::vector<std::int64_t> labels;

@@ -1,6 +1,6 @@
 // Tests all_reduce on the GPUs of several emulated nodes (GroupOptions::ranks_per_node): threads as
 // ranks, TCP between nodes, peer access within them. The device results must have the bits of
-// hierarchical_in_pieces(), as the schedules' oracle runs it, and the counted bytes must be its.
+// hierarchical_in_pieces() in the reference executor, and the bytes sent must match that schedule.
 #include <atomic>
 #include <cstdio>
 #include <map>
@@ -54,8 +54,8 @@ const std::vector<float>& by_schedule(const Nodes& nodes, std::size_t count, flo
   return result;
 }
 
-// brief: avg in place in communication memory, sum from one ordinary buffer to another; else all
-// combinations.
+// Returns the number of wrong sums. If brief, tries only avg in place in communication memory, and
+// sum from one ordinary buffer to another; otherwise all combinations.
 std::size_t wrong_sums(ProcessGroup& g, const Nodes& nodes, std::size_t count, bool brief = false) {
   std::size_t bad = 0;
   const auto mine = random_values<float>(count, g.rank());
@@ -205,8 +205,8 @@ TEST_CASE("nodes of GPUs: any size by name, the other collectives and algorithms
 }
 
 #ifdef RINGSMITH_VGPU
-// Bytes of one all_reduce in place: those that each rank sends to the other node, and those that
-// all ranks copy between device and host.
+// Bytes of one all_reduce in place: sent by each rank to the other node, and copied by all ranks
+// between device and host.
 struct Counted {
   double sent = 0, copied = 0;
   std::uint64_t rings = 0;  // kernels of the ring within a node, of all ranks
@@ -249,8 +249,8 @@ TEST_CASE("nodes of GPUs: a rank sends 2 (n - 1) / n of its part, and copies the
     }
     CHECK(now[0].copied == world * 2 * bytes / m);
     CHECK(now[0].rings >= 2 * static_cast<std::uint64_t>(world));
-    // Through host memory, as for other algorithms: the whole message down and up, and each rank
-    // sends m times as much.
+    // Through host memory, as with other algorithms: each rank copies the whole message to the host
+    // and back, and sends m times as much.
     CHECK(before[0].copied == world * 2 * bytes);
     CHECK(before[0].rings == 0);
     for (const Counted& rank : before) CHECK(rank.sent >= 0.99 * m * part);
@@ -285,7 +285,7 @@ TEST_CASE("nodes of GPUs: the description says how, and --engine is obeyed or re
 
 namespace {
 
-// What each rank's all_reduce threw; rank `odd` runs another body.
+// Returns the error that each rank's all_reduce threw; rank `odd` runs another body.
 std::vector<std::string> errors_of(const Nodes& nodes, std::chrono::milliseconds timeout, int odd,
                                    const std::function<void(ProcessGroup&, Buffer)>& other) {
   GroupOptions options = nodes.options(engines().back());
@@ -340,8 +340,8 @@ TEST_CASE("nodes of GPUs: errors name the rank, the peer and the call", "[vgpu][
     CHECK_THAT(aborted[at(r)], ContainsSubstring("rank 1 called abort()"));
 }
 
-// Rank 3 makes the call, but the stream with its data does not get there: its node's sum hangs in
-// the kernel, and the other node waits for it in the network.
+// Rank 3 makes the call, but its stream is blocked before the data is ready: its node's sum hangs
+// in the kernel, and the other node waits for that node on the network.
 TEST_CASE("nodes of GPUs: a device that is stuck ends the call on both nodes", "[vgpu][nodes]") {
   const Nodes nodes{2, 2};
   std::atomic<bool> open{false};

@@ -146,7 +146,7 @@ class Stations {
   std::uint32_t packet_flag = 1;
   std::uint64_t meeting = 1;
   std::uint64_t limit = ~std::uint64_t{0};  // maximum number of polls
-  // Far longer than any test, but an end: without it a kernel whose peer is never launched blocks
+  // Far longer than any test. Without a limit, a kernel whose peer is never launched would block
   // the device, and the test, forever.
   std::uint64_t nanoseconds = 20'000'000'000;
 

@@ -105,7 +105,7 @@ TEST_CASE("attention of bf16 on tensor cores, forward and backward, beside float
   for (const bool causal : {true, false}) {
     for (const std::int64_t tokens : {1, 17, 64, 65, 130})
       for (const std::int64_t dim : {16, 64, 128}) check({2, 2, tokens, dim, causal}, 0, 0);
-    // Around whole tiles, which compare no indices, and their ends.
+    // Token counts around multiples of a tile. Whole tiles compare no indices.
     for (const std::int64_t tokens : {63, 127, 128, 129, 193}) {
       check({1, 1, tokens, 64, causal}, 0, 0);
       check({1, 1, tokens, 128, causal}, 0, 0);
@@ -142,7 +142,7 @@ TEST_CASE("attention of bf16 has the same bits in each run, and wherever operand
 TEST_CASE("attention of bf16: NaN in a query is in its row alone", "[cuda][attention_tensor]") {
   const AttentionShape s{1, 2, 70, 32, true};
   auto qkv = halves(3 * s.rows() * s.dim, 5);
-  // In q, token 10, head 1.
+  // Plants a NaN in q, at token 10 of head 1.
   qkv[static_cast<std::size_t>(10 * 3 * 64 + 32 + 5)] =
       bf16(std::numeric_limits<float>::quiet_NaN());
   const Run run = on_device(qkv, halves(s.rows() * s.dim, 6), s, 0, 0);
@@ -194,7 +194,7 @@ TEST_CASE("attention of bf16: a tile of scores that are all -infinity gives no N
       std::vector<RowStatistic<double>> rows(static_cast<std::size_t>(s.rows()));
       const auto of = [&](std::int64_t i) { return part<const double>(in.data(), s, i, 3); };
       cpu::attention<double>(of(0), of(1), of(2), part(want.data(), s, 0, 1), rows, s);
-      // Causal: the first 64 tokens see nothing else.
+      // With causal attention, the first 64 tokens attend to no other keys.
       const auto skip = static_cast<std::ptrdiff_t>(causal ? 64 * dim : 0);
       REQUIRE(off({run.out.begin() + skip, run.out.end()}, {want.begin() + skip, want.end()}) <
               6e-3);

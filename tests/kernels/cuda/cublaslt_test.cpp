@@ -220,7 +220,7 @@ TEST_CASE("a product that the emulated cuBLASLt does not support is computed by 
     }
     const auto after = vgpu::cublaslt_calls();
     CHECK(after.products == before.products);
-    // Once for each type.
+    // The library is asked for an algorithm once per type.
     CHECK(after.heuristics - before.heuristics == 3);
     CHECK(after.refused_products - before.refused_products ==
           (answer == CublasLtAnswer::late ? 3 : 0));

@@ -47,7 +47,7 @@ bool exact(Unary op) { return op == Unary::neg || op == Unary::sqrt || op == Una
 bool exact(Binary op) {
   return op != Binary::gelu_erf_backward && op != Binary::gelu_tanh_backward;
 }
-// Power in kernels/cuda/elementwise_math.cuh has no pow for these exponents.
+// Power in kernels/cuda/elementwise_math.cuh does not call pow for these exponents.
 bool exact(Scalar op, double s) {
   if (op != Scalar::pow && op != Scalar::pow_backward) return true;
   const double exponent = op == Scalar::pow ? s : s - 1;
@@ -56,10 +56,10 @@ bool exact(Scalar op, double s) {
   return false;
 }
 
-// In units of epsilon. erf and tanh have an error of kUlps, and 2 more because their argument is
-// rounded: an argument that is off by the factor 1 + e moves erf by at most 0.49 e, and tanh by
-// 0.45 e, with e up to 3.5 epsilon. GELU multiplies this error by |x| / 2, and adds its own
-// roundings.
+// Returns the tolerance in units of epsilon. erf and tanh have an error of kUlps, and 2 more
+// because their argument is rounded: an argument that is off by the factor 1 + e moves erf by at
+// most 0.49 e, and tanh by 0.45 e, with e up to 3.5 epsilon. GELU multiplies this error by |x| / 2,
+// and adds its own roundings.
 double tolerance(Unary op, double x, double want) {
   switch (op) {
     case Unary::gelu_erf:
@@ -71,8 +71,9 @@ double tolerance(Unary op, double x, double want) {
       return kUlps * std::abs(want);
   }
 }
-// The slope of GELU (erf) is a sum of two terms of at most 1. That of GELU (tanh) has the factor
-// 1 - t^2, whose error is twice that of t, multiplied by x/2 and the slope of the argument.
+// The slope of GELU (erf) is a sum of two terms of at most 1. The slope of GELU (tanh) has
+// the factor 1 - t^2, whose error is twice the error of t, multiplied by x/2 and the slope of the
+// argument.
 double tolerance(Binary op, double gradient, double x) {
   const double argument_slope = 0.7979 * (1 + 0.1342 * x * x);
   const double magnified = op == Binary::gelu_tanh_backward ? std::abs(x) * argument_slope : 0;

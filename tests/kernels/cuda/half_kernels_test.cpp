@@ -1,6 +1,6 @@
 // Kernels that read and write f16 and bf16 directly have the bits of three kernels: widen the
-// operands, compute in float, round the result. Layer norm between types, and casts of many tensors
-// in one launch, likewise.
+// operands, compute in float, round the result. The same holds for layer norm between types, and
+// for casts of many tensors in one launch.
 #include <cmath>
 #include <deque>
 #include <limits>
@@ -38,7 +38,7 @@ std::vector<float> floats(const std::vector<H>& values) {
   return out;
 }
 
-// With infinities, NaN, zeros of both signs, subnormal numbers, and halves of an ulp.
+// Returns random values with infinities, NaN, both zeros, subnormal numbers, and halves of an ulp.
 template <class H>
 std::vector<H> hard_values(std::int64_t n, unsigned seed) {
   std::vector<float> x = random_values(n, seed, 2);
@@ -49,7 +49,7 @@ std::vector<H> hard_values(std::int64_t n, unsigned seed) {
   return rounded<H>(x);
 }
 
-// Equal bits, or both NaN.
+// True if all elements have equal bits or are NaN on both sides.
 template <class H>
 bool agrees(const std::vector<H>& got, const std::vector<float>& want) {
   if (got.size() != want.size()) return false;
@@ -145,7 +145,7 @@ TEMPLATE_TEST_CASE("16-bit sums on a device are float sums, rounded once", "[cud
       cuda::column_sum<TestType>(matrix, sums.span(), Store::replace);
       cuda::column_sum<float>(wide_matrix, wide_sums.span(), Store::replace);
       CHECK(agrees(sums.host(), wide_sums.host()));
-      // Not a sum of rounded sums: the error against double is half an ulp, not more.
+      // The sum must be rounded only once: its error against double is at most half an ulp.
       const std::vector<TestType> got = sums.host();
       for (std::size_t c = 0; c < n; ++c) {
         double want = 0;
@@ -187,7 +187,7 @@ TEMPLATE_TEST_CASE("16-bit layer norm on a device: the bits of float between con
           fdb(c), mean(r), rstd(r), fmean(r), frstd(r), sum(count, offset), fsum(count, offset),
           got_dw(c), got_db(c), got_dx(count, offset);
 
-      // Everything is of 16 bits.
+      // All operands have 16 bits.
       cuda::layer_norm<float>(fx.view(), fw.view(), fb.view(), 1e-5, fy.span(), fmean.span(),
                               frstd.span());
       cuda::layer_norm_backward<float>(fdy.view(), fx.view(), fw.view(), fmean.view(), frstd.view(),
@@ -203,7 +203,7 @@ TEMPLATE_TEST_CASE("16-bit layer norm on a device: the bits of float between con
       CHECK(agrees(dw.host(), fdw.host()));
       CHECK(agrees(db.host(), fdb.host()));
 
-      // Under autocast: only y and its gradient are.
+      // As under autocast, only y and its gradient have 16 bits.
       cuda::layer_norm_lowered<H>(fx.view(), fw.view(), fb.view(), 1e-5, y.span(), mean.span(),
                                   rstd.span());
       cuda::layer_norm_lowered_backward<H>(dy_.view(), fx.view(), fw.view(), mean.view(),
@@ -214,7 +214,7 @@ TEMPLATE_TEST_CASE("16-bit layer norm on a device: the bits of float between con
       CHECK(same_bits(got_dw.host(), fdw.host()));
       CHECK(same_bits(got_db.host(), fdb.host()));
 
-      // The residual, too.
+      // The residual has 16 bits, too.
       cuda::add_layer_norm<float>(fx.view(), fdy.view(), fw.view(), fb.view(), 1e-5, fsum.span(),
                                   fy.span(), fmean.span(), frstd.span());
       cuda::add_layer_norm_lowered<H>(fx.view(), dy_.view(), fw.view(), fb.view(), 1e-5, sum.span(),

@@ -72,8 +72,8 @@ constinit thread_local BlockView* current_block = nullptr;
 
 void loaded(const void*, std::uint64_t, const Source&) {}
 void publish(void*) {}
-// Not std::atomic_thread_fence(): g++ refuses to instrument it, because ThreadSanitizer does not
-// model fences. The explorer does.
+// Does not call std::atomic_thread_fence(), which g++ refuses to instrument, because
+// ThreadSanitizer does not model fences. The explorer does.
 void fence(bool acquire, bool release) {
   using explorer::Order;
   if (!explorer::exploring()) return;
@@ -81,7 +81,7 @@ void fence(bool acquire, bool release) {
 }
 void trap(const Source&) { std::abort(); }
 
-// Orders memory among a block's threads: each sees what the others did before.
+// Orders memory among a block's threads: each sees the others' earlier stores.
 int barrier(Combine combine, bool predicate, const Source&) {
   using namespace explorer;
   Devices::World* const world = Devices::current;

@@ -80,7 +80,7 @@ TEST_CASE("20 bf16 steps of a GPT with a padded head: the device's losses are th
     Generator g(5);
     std::vector<double> losses;
     for (int step = 0; step < 20; ++step) {
-      // Tokens of a pattern that the model can learn: each is the last plus 1 or 2.
+      // The model can learn the pattern: each token is the previous token plus 1 or 2.
       std::vector<std::int64_t> tokens;
       for (std::int64_t b = 0; b < kBatch; ++b) {
         tokens.push_back(randint(0, kVocabulary, g));

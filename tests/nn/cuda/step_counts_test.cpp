@@ -41,7 +41,7 @@ struct StepCounts {
   }
 };
 
-// The third step of bf16 training, in which nothing is allocated or initialised.
+// Counts the third step of bf16 training, in which nothing is allocated or initialised.
 StepCounts count_step() {
   manual_seed(3);
   GPT gpt(kShape);
@@ -117,12 +117,13 @@ TEST_CASE("a bf16 step of a GPT launches no more kernels, and moves no more byte
   CHECK(per_element("GeluBackward") == 4 * 6);  // read 2 and 2, write 2
   // The embeddings' sum (12 bytes, once) and, in each layer, float + bf16 -> float.
   CHECK(per_element("add") == 4 + 2 + 4 + 12.0 / kShape.layers);
-  // Read float and bf16, write float and bf16; and weights, statistics.
+  // Reads float and bf16, writes float and bf16, plus weights and statistics.
   CHECK(per_element("add_layer_norm") < 12.2);
   CHECK(per_element("layer_norm") < 6.2 * 4 / 3);  // a last one before the head
-  // Read bf16, float, float; write float and bf16.
+  // Reads bf16 and two floats, writes float and bf16.
   CHECK(per_element("AddLayerNormBackward") < 16.3);
-  // The classifier reads 2 in forward, and reads 2 and writes 2 in backward. Statistics are small.
+  // The classifier reads 2 bytes per logit in forward, and reads 2 and writes 2 in backward. Its
+  // statistics are small.
   constexpr double kLogits = 640 * kBatch * kContext;
   CHECK(counts.kernels.at("cross_entropy").bytes / kLogits < 2.1);
   CHECK(counts.kernels.at("CrossEntropyBackward").bytes / kLogits < 4.1);

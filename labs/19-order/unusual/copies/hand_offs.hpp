@@ -1,6 +1,6 @@
 // Unusual and correct: each side of Slots keeps a copy of the other side's count, and reads the
-// count only if the copy does not suffice. Letter's flag is set by exchange, and the
-// counts of Bell and Record grow by fetch_add.
+// count only if the copy does not suffice. Letter's flag is set by exchange, and the counts of Bell
+// and Record grow by fetch_add.
 #pragma once
 
 #include <cstddef>
