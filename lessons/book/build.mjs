@@ -4,8 +4,8 @@
 //     node build.mjs OUT BIN LIVE [SLIDES]
 //
 // OUT: the folder of the site. BIN: where the figures' programs are, for the drawing that a page
-// shows before, or without, JavaScript, and for the race, which is recorded here. LIVE: the
-// figures' WebAssembly modules. SLIDES: decks, if they are built.
+// shows before, or without, JavaScript, and for the figures that are recorded here. LIVE: the
+// WebAssembly modules of the others. SLIDES: decks, if they are built.
 //
 //   lessons/*.md, labs/*/README.md ──► markdown-it ──► tooltips, captions, figures ──► OUT/*.html
 //   each file that a page links to ──► highlight.js ───────────────────────► OUT/source/*.html
@@ -19,7 +19,7 @@ import zlib from 'node:zlib';
 import hljs from 'highlight.js';
 import MarkdownIt from 'markdown-it';
 
-import {figurePage, liveFigures, placedFigure, recordedRace} from './live.mjs';
+import {figurePage, liveFigures, placedFigure, recordedFigure} from './live.mjs';
 import {glossaryOf, markTerms, withTermIds} from './terms.mjs';
 import {escapeHtml, pageOf} from './template.mjs';
 
@@ -388,7 +388,7 @@ for (const image of images) {
 fs.cpSync(path.join(HERE, 'site'), path.join(OUT, 'site'), {recursive: true});
 fs.mkdirSync(path.join(OUT, 'live'), {recursive: true});
 for (const module of liveFigures.modules) write(`live/${module}.js`, packed(module));
-write('live/race.js', recordedRace(run));
+for (const id of liveFigures.recorded) write(`live/${id}.js`, recordedFigure(id, run));
 write('site/index.js', `Book.index(${JSON.stringify(searchable).replace(/<\//g, '<\\/')});\n`);
 for (const deck of decks) {
   fs.mkdirSync(path.join(OUT, 'slides', 'figures'), {recursive: true});
