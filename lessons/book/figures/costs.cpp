@@ -53,7 +53,8 @@ std::vector<Row> rows_of(const Options& o) {
   for (double bytes = 256; bytes <= 1 << 28; bytes *= 4) {
     Row row{bytes, times_of(o, bytes)};
     for (double& t : row.times) t = std::round(t * kMicroseconds * 1e3) / 1e3;
-    row.best = std::size_t(std::ranges::min_element(row.times) - row.times.begin());
+    row.best =
+        std::size_t(std::min_element(row.times.begin(), row.times.end()) - row.times.begin());
     rows.push_back(row);
   }
   return rows;
