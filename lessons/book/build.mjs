@@ -19,6 +19,7 @@ import zlib from 'node:zlib';
 import hljs from 'highlight.js';
 import MarkdownIt from 'markdown-it';
 
+import {formulasOf, isFormula} from './formulas.mjs';
 import {figurePage, liveFigures, placedFigure, recordedFigure} from './live.mjs';
 import {glossaryOf, markTerms, withTermIds} from './terms.mjs';
 import {escapeHtml, pageOf} from './template.mjs';
@@ -167,7 +168,7 @@ function renderer(file, name) {
     return `<figure class="quoted"><figcaption><a href="${href}#L${line}">${escapeHtml(caption.path)}, line ${line}</a>` +
       `</figcaption>${block}</figure>\n`;
   };
-  rules.code_block = (tokens, i) =>
+  rules.code_block = (tokens, i) => /^lessons\/\d\d-/.test(file) && isFormula(tokens[i].content) ? formulasOf(tokens[i].content) :
     `<pre class="plain" tabindex="0" role="region" aria-label="Text"><code>${escapeHtml(tokens[i].content)}</code></pre>\n`;
   rules.table_open = () => '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>\n';
   rules.table_close = () => '</table></div>\n';

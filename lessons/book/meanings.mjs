@@ -6,7 +6,7 @@
 //
 // tests/book/contexts.txt lists every place in which one of these terms is marked.
 export const MEANINGS = {
-  'barrier': {not: ['17-beyond', 'claims'], before: /ranks need a $/},
+  'barrier': {not: ['17-beyond', 'claims'], before: /(ranks need a|with no) $/},
   'contribution': {not: ['lab-03-autograd', 'instructor']},
   'deadline': {not: ['instructor']},
   'event': {only: ['kernels-vgpu', 'kernels']},
@@ -14,8 +14,8 @@ export const MEANINGS = {
   'hook': {not: ['17-beyond', 'lab-17-beyond', 'labs-apps', 'labs-torch', 'tests', 'one-file'], before: /register a $/},
   'kernel': {not: ['11-verbs', '16-checkpoint', 'claims', 'tests-arm64', 'tests'], after: /^ that the|^ chooses|^'s memory/},
   'loss': {after: /^ (of|on) (a |the )?(ranks?|nodes?|link)/, before: /% $/},
-  'message': {not: ['08-dataparallel', '17-beyond', 'ai_policy', 'changelog', 'contributing', 'instructor', 'labs', 'lab-14-precision'],
-              before: /(no|error|same|checker's|whose) $/},
+  'message': {not: ['08-dataparallel', '17-beyond', 'ai_policy', 'changelog', 'contributing', 'instructor', 'kernels-vgpu', 'labs', 'lab-14-precision'],
+              before: /(no|error|same|checker's|gloo's|whose) $/},
   'module': {after: /^ (of Linux|and a conda)/},
   'node': {not: ['03-autograd', 'lab-03-autograd']},
   'offset': {not: ['15-profiling', 'lab-15-profiling', 'contributing']},

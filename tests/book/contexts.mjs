@@ -10,7 +10,7 @@ import {fileURLToPath} from 'node:url';
 import {MEANINGS} from '../../lessons/book/meanings.mjs';
 
 const LIST = path.join(path.dirname(fileURLToPath(import.meta.url)), 'contexts.txt');
-const WIDTH = 36;  // characters on each side
+const WIDTH = 24;  // characters on each side
 
 const plain = html => html.replace(/<pre[\s\S]*?<\/pre>/g, ' ').replace(/<[^>]*>/g, ' ').replace(/&lt;/g, '<').replace(/&gt;/g, '>')
   .replace(/&quot;/g, '"').replace(/&#39;/g, '\'').replace(/&amp;/g, '&').replace(/\s+/g, ' ');

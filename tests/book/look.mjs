@@ -1,9 +1,9 @@
 // Checks the book in headless Chromium, and uses its live figures as a reader would.
 //
-//     node look.mjs BOOK BIN [--pictures FOLDER] [--only WORD]
+//     node look.mjs BOOK BIN [--pictures FOLDER] [--only WORD,...]
 //
 // Exits 0, or 1 with a line for each fault, or 77 without a browser. Every page: nothing on the
-// console, no request outside the book, no overflow at 400 and 1400 pixels, contrast of text by
+// console, no request outside the book, no overflow at 400 and 1400 pixels, no formula cut, contrast of text by
 // WCAG AA in light and dark, answers unfolded, every link leads to a file and a heading. Terms with
 // other meanings are marked only where contexts.txt says so. Every live figure is
 // operated by keyboard and mouse; it must show the output of the command-line program for the same
@@ -379,11 +379,12 @@ Object.assign(PLAYS, {
       const bad = json.moments.some(m => m.includes('broken') || m.includes('none'));
       if (bad === yes) say(`crash: ${json.way.join(' ')} ${yes ? 'may break the file' : 'never breaks the file'}`);
     };
+    await hands.choose('way', 'create write fsync sync-folder rename').then(whole(true));
     await hands.step();
     await hands.choose('way', '--in-place create write fsync').then(whole(false));
     await hands.choose('way', 'create write fsync rename').then(whole(true));
     await hands.choose('way', 'create write fsync rename sync-folder').then(whole(true));
-    await hands.choose('way', 'create write rename fsync sync-folder').then(whole(false));
+    await hands.choose('way', 'create write rename').then(whole(false));
   },
   feedback: async hands => {
     const end = ({json}) => json.curves.map(c => c.losses[c.losses.length - 1]);
@@ -413,7 +414,9 @@ Object.assign(PLAYS, {
     const outcomes = (count, wrong) => ({json}) => {
       if (json.outcomes.length !== count || (json.failure !== '') !== wrong) say(`litmus: ${json.outcomes.length} outcomes, ${json.failure}`);
     };
+    await hands.choose('test', 'update').then(outcomes(8, false));
     await hands.step();
+    await hands.choose('test', 'mp');
     await hands.choose('orders', 'both').then(outcomes(3, false));
     await hands.choose('test', 'sb').then(outcomes(4, false));
     await hands.choose('orders', 'seq_cst').then(outcomes(3, false));
@@ -426,7 +429,7 @@ Object.assign(PLAYS, {
 
 async function checkLive(browser) {
   for (const [id, play] of Object.entries(PLAYS)) {
-    if (ONLY && !id.includes(ONLY)) continue;
+    if (ONLY && !ONLY.split(',').some(word => id.includes(word))) continue;
     const page = await open(browser, 'play.html');
     const begin = Date.now();
     const hands = new Hands(page, id);
@@ -477,6 +480,7 @@ const DAMAGE = [
   ['pale text', 'contrast', () => document.querySelector('main > p:not(.links)').style.color = '#bbb'],
   ['a wide box', 'wide', () => document.querySelector('main').insertAdjacentHTML('beforeend', '<div style="width:900px">x</div>')],
   ['a picture that is missing', 'picture', () => document.querySelector('main').insertAdjacentHTML('beforeend', '<img src="no.svg" alt="x">')],
+  ['a long formula', 'cut', () => document.querySelector('.formulas').style.whiteSpace = 'nowrap'],
   ['an error', 'error', () => setTimeout(() => { throw new Error('planted'); })],
 ];
 

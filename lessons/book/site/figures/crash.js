@@ -5,7 +5,7 @@
   const {tag, words, picture} = Book;
   const WIDTH = 92, WAYS = [
     ['--in-place create write fsync', 'written in its place'], ['create write rename', 'renamed'], ['create write fsync rename', 'flushed, renamed'],
-    ['create write fsync rename sync-folder', 'and the folder flushed'], ['create write rename fsync sync-folder', 'renamed before the flush']];
+    ['create write fsync rename sync-folder', 'and the folder flushed'], ['create write fsync sync-folder rename', 'the folder flushed too early']];
   const TEXT = {old: 'the old file', new: 'the new file', broken: 'neither', none: 'no file'};
 
   function draw(data, frame) {
