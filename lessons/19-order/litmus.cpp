@@ -2,8 +2,10 @@
 //
 //     lesson19_litmus mp relaxed          all outcomes, and in how many executions
 //     lesson19_litmus mp relaxed told     an execution of each outcome, step by step
+//     lesson19_litmus mp relaxed told --json
 #include <cstdio>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "labs/kit/explorer/atomic.hpp"
 
@@ -194,7 +196,7 @@ const Test kTests[] = {
 };
 
 int usage() {
-  std::fprintf(stderr, "lesson19_litmus TEST ORDERS [told]\nTEST:\n");
+  std::fprintf(stderr, "lesson19_litmus TEST ORDERS [told [--json]]\nTEST:\n");
   for (const Test& t : kTests) std::fprintf(stderr, "  %-8s %s\n", t.name, t.what);
   std::fprintf(stderr, "ORDERS:");
   for (const Orders& o : kOrders) std::fprintf(stderr, " %s", o.name);
@@ -222,14 +224,35 @@ int run(const Test& test, const Orders& orders, bool told) {
   return 0;
 }
 
+// The same for the book's figure: an execution of each outcome, as a list of steps.
+int as_json(const Test& test, const Orders& orders) {
+  const auto make = [&] { return test.make(orders); };
+  const Result all = explore(make);
+  auto outcomes = nlohmann::json::array();
+  for (const auto& [text, count] : all.outcomes) {
+    to_tell = text;
+    outcomes.push_back({{"text", text}, {"count", count}, {"told", explore(make).execution}});
+    to_tell.clear();
+  }
+  std::printf("%s\n", nlohmann::json{{"what", test.what},
+                                     {"outcomes", outcomes},
+                                     {"executions", all.executions},
+                                     {"failure", all.failure},
+                                     {"told", all.execution}}
+                          .dump()
+                          .c_str());
+  return all.failure.empty() ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool told = argc == 4 && std::strcmp(argv[3], "told") == 0;
-  if (argc != 3 && !told) return usage();
+  const bool told = argc >= 4 && std::strcmp(argv[3], "told") == 0;
+  const bool json = argc == 5 && std::strcmp(argv[4], "--json") == 0;
+  if (argc > 5 || (argc == 5 && !json) || (argc != 3 && !told)) return usage();
   for (const Test& test : kTests)
     for (const Orders& orders : kOrders)
       if (test.name == std::string(argv[1]) && orders.name == std::string(argv[2]))
-        return run(test, orders, told);
+        return json ? as_json(test, orders) : run(test, orders, told);
   return usage();
 }

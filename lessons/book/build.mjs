@@ -4,8 +4,8 @@
 //     node build.mjs OUT BIN LIVE [SLIDES]
 //
 // OUT: the folder of the site. BIN: where the figures' programs are, for the drawing that a page
-// shows before, or without, JavaScript, and for the race, which is recorded here. LIVE: the
-// figures' WebAssembly modules. SLIDES: decks, if they are built.
+// shows before, or without, JavaScript, and for the figures that are recorded here. LIVE: the
+// WebAssembly modules of the others. SLIDES: decks, if they are built.
 //
 //   lessons/*.md, labs/*/README.md ──► markdown-it ──► tooltips, captions, figures ──► OUT/*.html
 //   each file that a page links to ──► highlight.js ───────────────────────► OUT/source/*.html
@@ -19,7 +19,8 @@ import zlib from 'node:zlib';
 import hljs from 'highlight.js';
 import MarkdownIt from 'markdown-it';
 
-import {figurePage, liveFigures, placedFigure, recordedRace} from './live.mjs';
+import {formulasOf, isFormula} from './formulas.mjs';
+import {figurePage, liveFigures, placedFigure, recordedFigure} from './live.mjs';
 import {glossaryOf, markTerms, withTermIds} from './terms.mjs';
 import {escapeHtml, pageOf} from './template.mjs';
 
@@ -167,7 +168,7 @@ function renderer(file, name) {
     return `<figure class="quoted"><figcaption><a href="${href}#L${line}">${escapeHtml(caption.path)}, line ${line}</a>` +
       `</figcaption>${block}</figure>\n`;
   };
-  rules.code_block = (tokens, i) =>
+  rules.code_block = (tokens, i) => /^lessons\/\d\d-/.test(file) && isFormula(tokens[i].content) ? formulasOf(tokens[i].content) :
     `<pre class="plain" tabindex="0" role="region" aria-label="Text"><code>${escapeHtml(tokens[i].content)}</code></pre>\n`;
   rules.table_open = () => '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>\n';
   rules.table_close = () => '</table></div>\n';
@@ -266,7 +267,7 @@ function makePage(file) {
   const {headings, render} = renderer(file, name);
   let html = render(text);
   const chapter = file.match(/^lessons\/(\d\d)-/);
-  html = file === 'lessons/GLOSSARY.md' ? withTermIds(html) : markTerms(html, glossary, chapter ? chapter[1] : null);
+  html = file === 'lessons/GLOSSARY.md' ? withTermIds(html) : markTerms(html, glossary, chapter ? chapter[1] : null, name.replace(/\.html$/, ''));
   html = withLive(file, html);
   const title = titleOf(text) || file;
   const source = sourceName(file);
@@ -276,23 +277,33 @@ function makePage(file) {
 
 // The front page and the pages of the live figures are ours; all others are files of the course.
 function frontPage() {
-  const questions = [...read('lessons/README.md').matchAll(/^\| (\d\d) \| \[(.*?)\]\(.*?\) \| (.*?) \|$/gm)];
-  if (questions.length !== chapters.length) fail('the table of lessons/README.md does not list every chapter');
-  const cards = questions.map(([, number, title, question]) => {
+  const text = read('lessons/README.md');
+  const rowsOf = part => [...part.matchAll(/^\| (\d\d) \| \[(.*?)\]\(.*?\) \| (.*?) \|$/gm)];
+  if (rowsOf(text).length !== chapters.length) fail('the tables of lessons/README.md do not list every chapter');
+  const card = ([, number, title, question]) => {
     const {page, lab} = navigation.chapters.find(c => c.number === number);
     return `<li><a href="${page}"><span class="number">${number}</span><strong>${escapeHtml(title)}</strong></a>` +
       `<span class="question">${escapeHtml(question)}</span>` +
       (lab ? `<a class="lab" href="${lab}" aria-label="Lab ${number}">Lab</a>` : '') + '</li>';
+  };
+  const parts = text.split(/^### (?=Part )/m).slice(1).map(part => {
+    const [title, , what] = part.split('\n');
+    return `<h3>${escapeHtml(title)}</h3>\n<p>${escapeHtml(what)}</p>\n<ol class="chapters">${rowsOf(part).map(card).join('\n')}</ol>`;
   });
+  // For whom, what for, how long: the paragraphs of lessons/README.md that begin in bold.
+  const about = text.split(/\n\n/).filter(p => /^\*\*(For whom|Afterwards|How long|Short paths)/.test(p)).join('\n\n');
+  if (parts.length === 0 || about === '') fail('lessons/README.md has no parts, or does not say for whom it is');
   return `<h1 class="cover">ringsmith</h1>
 <p class="lead">Data-parallel training from scratch: tensors, autograd, collectives written by hand, gradient buckets that
 overlap with backward. Read how it works, and play with the code that runs it.</p>
 ${placedFigure('schedule', run)}
 <p>This ring is no animation. It is the runtime's own schedule, checker and simulator, compiled for this page. Choose
 another algorithm, more ranks, or a mistake, and read what the checker says.
-<a href="play.html">Four more figures</a> show strides, the tape, buckets and a race.</p>
+<a href="play.html">${Object.keys(liveFigures.modules).length + liveFigures.recorded.length - 1} more figures</a> are in the chapters.</p>
+<h2 id="about">About the course</h2>
+${renderer('lessons/README.md', 'index.html').render(about)}
 <h2 id="chapters">The chapters</h2>
-<ol class="chapters">${cards.join('\n')}</ol>
+${parts.join('\n')}
 <p>New here? Begin with <a href="00-launch.html">chapter 00</a>. Do you want to train now?
 <a href="your-own-program.html">Your own program</a> installs it and shows PyTorch's lines beside ours. How the course is
 meant to be read, and what its tests check: <a href="contents.html">contents</a>.</p>`;
@@ -388,7 +399,7 @@ for (const image of images) {
 fs.cpSync(path.join(HERE, 'site'), path.join(OUT, 'site'), {recursive: true});
 fs.mkdirSync(path.join(OUT, 'live'), {recursive: true});
 for (const module of liveFigures.modules) write(`live/${module}.js`, packed(module));
-write('live/race.js', recordedRace(run));
+for (const id of liveFigures.recorded) write(`live/${id}.js`, recordedFigure(id, run));
 write('site/index.js', `Book.index(${JSON.stringify(searchable).replace(/<\//g, '<\\/')});\n`);
 for (const deck of decks) {
   fs.mkdirSync(path.join(OUT, 'slides', 'figures'), {recursive: true});

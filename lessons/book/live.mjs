@@ -8,17 +8,28 @@ import {escapeHtml} from './template.mjs';
 
 const require = createRequire(import.meta.url);
 require('./site/figures.js');  // makes globalThis.Book
-for (const name of ['schedule', 'strides', 'tape', 'buckets', 'race']) require(`./site/figures/${name}.js`);
+for (const name of ['schedule', 'strides', 'tape', 'buckets', 'race', 'costs', 'window', 'bits', 'caps', 'crash', 'feedback', 'goodput', 'litmus', 'pipeline'])
+  require(`./site/figures/${name}.js`);
 const {Book} = globalThis;
 
 export const liveFigures = {
-  modules: ['schedule', 'strides', 'tape', 'buckets'],  // compiled; the race is recorded
+  modules: Object.values(Book.figures).filter(f => !f.recorded).map(f => f.id),  // compiled
+  recorded: Object.values(Book.figures).filter(f => f.recorded).map(f => f.id),
   // In a lesson, behind the paragraph with these words or this picture (and its caption).
   places: [['lessons/06-ring/README.md', 'src="figures/ring_3.svg"', 'schedule'],
            ['lessons/01-tensors/README.md', 'src="figures/strides.svg"', 'strides'],
            ['lessons/03-autograd/README.md', 'src="figures/tape.svg"', 'tape'],
            ['lessons/09-ddp/README.md', 'src="figures/overlap.svg"', 'buckets'],
-           ['lessons/02-kernels/README.md', '<strong>data race</strong>', 'race']],
+           ['lessons/02-kernels/README.md', '<strong>data race</strong>', 'race'],
+           ['lessons/05-cost/README.md', 'src="figures/costs.svg"', 'costs'],
+           ['lessons/12-rdma-ring/README.md', '<strong>bandwidth-delay product</strong>', 'window'],
+           ['lessons/14-precision/README.md', 'src="figures/formats.svg"', 'bits'],
+           ['lessons/15-profiling/README.md', 'src="figures/caps.svg"', 'caps'],
+           ['lessons/16-checkpoint/README.md', 'src="figures/crash_points.svg"', 'crash'],
+           ['lessons/17-beyond/README.md', 'src="figures/feedback.svg"', 'feedback'],
+           ['lessons/18-scale/README.md', 'src="figures/goodput.svg"', 'goodput'],
+           ['lessons/19-order/README.md', 'src="figures/executions_mp.svg"', 'litmus'],
+           ['lessons/20-fit/README.md', 'src="figures/pipelines.svg"', 'pipeline']],
 };
 
 function command(figure, values) {
@@ -51,18 +62,18 @@ export function figurePage(run) {
 <p>Explained in <a href="${p.lesson[1]}">${escapeHtml(p.lesson[0])}</a>.</p>`).join('\n');
   return {headings: parts, html: `<h1>Play: live figures</h1>
 <p>Each figure runs a program of this repository, compiled to WebAssembly from the same sources that train. Below each you
-find the command that prints the same in a terminal. The race is different: the emulator's threads cannot run in a
-browser, so the page plays what the emulator recorded when the book was built.</p>
+find the command that prints the same in a terminal. The race and the memory orders are different: the emulator's threads
+and the explorer's cannot run in a browser, so the page plays what they printed when the book was built.</p>
 ${html}`};
 }
 
-// Every race that the page can ask for: Book.recorded = {"--threads 2 --seed 1": {text, json}, ...}
-export function recordedRace(run) {
-  const figure = Book.figures.race;
+// All that the page can ask of a recorded figure: Book.recorded.race = {"--threads 2 --seed 1": {text, json}, ...}
+export function recordedFigure(id, run) {
+  const figure = Book.figures[id];
   const all = {};
   for (const values of figure.all()) {
     const {program, args} = command(figure, values);
     all[args.join(' ')] = {text: run(program, args), json: run(program, [...args, '--json'])};
   }
-  return `Book.recorded = ${JSON.stringify(all)};\n`;
+  return `Book.recorded.${id} = ${JSON.stringify(all)};\n`;
 }

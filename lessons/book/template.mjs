@@ -54,7 +54,7 @@ export function pageOf({name, title, html, headings, navigation, base = '.', sou
 <script defer src="${to('site/page.js')}"></script>
 ${html.includes('class="live"') ? `<script defer src="${to('site/live.js')}"></script>` : ''}
 </head>
-<body data-base="${base}"${source ? ' class="of-source"' : ''}>
+<body data-base="${base}" data-page="${name}"${source ? ' class="of-source"' : ''}>
 <a class="skip" href="#content">To the content</a>
 <header class="bar">
 <a class="home" href="${to('index.html')}"><svg viewBox="0 0 24 24" width="22" height="22" aria-hidden="true"><circle cx="12" cy="12" r="8" fill="none" stroke="currentColor" stroke-width="2.5"/><circle cx="12" cy="4" r="3.2"/><circle cx="19" cy="16" r="3.2"/><circle cx="5" cy="16" r="3.2"/></svg> ringsmith</a>

@@ -5,6 +5,7 @@
 //
 // Without JavaScript it is the link. Lessons use no term before they explain it, so a term is only
 // marked behind the chapter that introduces it, and not where it is introduced (it is in bold).
+import {meantHere} from './meanings.mjs';
 import {escapeHtml} from './template.mjs';
 
 export const termId = name => name.toLowerCase().replace(/[^a-z0-9]+/g, '-');
@@ -34,7 +35,8 @@ function formsOf(glossary) {
 
 const NOT_INSIDE = new Set(['a', 'code', 'pre', 'h1', 'h2', 'h3', 'h4', 'strong', 'figcaption', 'svg', 'button', 'th']);
 
-export function markTerms(html, glossary, chapter) {
+// page: the page's name without .html.
+export function markTerms(html, glossary, chapter, page) {
   const {exact, pattern} = formsOf(glossary);
   let seen = new Set();
   const inside = [];
@@ -48,11 +50,12 @@ export function markTerms(html, glossary, chapter) {
       return piece;
     }
     if (inside.length > 0) return piece;
-    return piece.replace(pattern, word => {
+    return piece.replace(pattern, (word, _, at) => {
       const {form, term} = exact.get(word.toLowerCase().replace(/\s+/g, ' '));
       const capitals = /[A-Z]/.test(form.slice(1));
       if (capitals && word !== form) return word;
       if (seen.has(term.id) || (chapter !== null && chapter <= term.chapter)) return word;
+      if (!meantHere(term.id, page, piece.slice(0, at).replace(/\s+/g, ' '), piece.slice(at + word.length).replace(/\s+/g, ' '))) return word;
       seen.add(term.id);
       return `<a class="term" href="glossary.html#${term.id}" data-says="${escapeHtml(term.sentence)}">${word}</a>`;
     });

@@ -34,6 +34,14 @@ programs() {  # NAME SOURCE...
   echo tape lessons/book/figures/tape.cpp runtime/autograd/*.cpp runtime/autograd/functions/elementwise.cpp $tensors $apps
   echo buckets lessons/book/figures/buckets.cpp labs/apps/train/step_time.cpp runtime/parallel/bucket.cpp runtime/base/tracer.cpp \
     $schedules $apps
+  echo costs lessons/book/figures/costs.cpp $schedules $apps
+  echo window lessons/book/figures/window.cpp $apps
+  echo bits lessons/book/figures/bits.cpp $apps
+  echo caps lessons/book/figures/caps.cpp runtime/parallel/bucket.cpp $schedules $apps
+  echo crash lessons/book/figures/crash.cpp $apps
+  echo feedback lessons/book/figures/feedback.cpp $apps
+  echo goodput lessons/book/figures/goodput.cpp $apps
+  echo pipeline lessons/book/figures/pipeline.cpp $schedules $apps
 }
 
 {

@@ -1,10 +1,11 @@
 // Checks the book in headless Chromium, and uses its live figures as a reader would.
 //
-//     node look.mjs BOOK BIN [--pictures FOLDER] [--only WORD]
+//     node look.mjs BOOK BIN [--pictures FOLDER] [--only WORD,...]
 //
 // Exits 0, or 1 with a line for each fault, or 77 without a browser. Every page: nothing on the
-// console, no request outside the book, no overflow at 400 and 1400 pixels, contrast of text by
-// WCAG AA in light and dark, every link leads to a file and a heading. Every live figure is
+// console, no request outside the book, no overflow at 400 and 1400 pixels, no formula cut, contrast of text by
+// WCAG AA in light and dark, answers unfolded, every link leads to a file and a heading. Terms with
+// other meanings are marked only where contexts.txt says so. Every live figure is
 // operated by keyboard and mouse; it must show the output of the command-line program for the same
 // arguments. Finally, a page is broken in several ways, and each fault must be detected.
 import {execFileSync, spawnSync} from 'node:child_process';
@@ -12,6 +13,8 @@ import fs from 'node:fs';
 import {createRequire} from 'node:module';
 import path from 'node:path';
 import {fileURLToPath, pathToFileURL} from 'node:url';
+
+import {checkContexts} from './contexts.mjs';
 
 const require = createRequire(new URL('../../lessons/book/package.json', import.meta.url));
 const puppeteer = require('puppeteer-core');
@@ -87,6 +90,7 @@ async function lookAt(page, name, looks = LOOKS) {
     await page.setViewport({width, height: 900});
     await page.emulateMediaFeatures([{name: 'prefers-color-scheme', value: scheme}, {name: 'prefers-reduced-motion', value: 'reduce'}]);
     const dark = await page.evaluate(() => getComputedStyle(document.documentElement).colorScheme);
+    await page.evaluate(() => document.querySelectorAll('main li > details').forEach(answer => { answer.open = true; }));
     if (dark !== scheme) found.push(`${name}: is ${dark} where ${scheme} is wished`);
     for (const fault of await page.evaluate(LOOK)) found.push(`${name}, ${width} pixels, ${scheme}: ${fault}`);
     if (PICTURES && looks === LOOKS)
@@ -157,6 +161,7 @@ async function compare(page, id) {
             cards: section.querySelectorAll('.rank .card').length, stuck: section.querySelectorAll('.rank.stuck').length,
             waits: section.querySelectorAll('.message.waits').length, messages: section.querySelectorAll('.message:not(.waits)').length,
             blocks: section.querySelectorAll('.block').length, hooks: section.querySelectorAll('.fired').length,
+            bits: section.querySelectorAll('.bit').length, curves: section.querySelectorAll('.curve').length, found: section.querySelectorAll('.outcome').length,
             places: section.querySelectorAll('.place').length, stale: section.querySelectorAll('.outcome.stale').length};
   });
   const name = `${id}: ${shown.command.join(' ')}`;
@@ -181,6 +186,16 @@ async function compare(page, id) {
     const tensor = json.tensors[json.tensors.length - 1];
     equal('the number of places', shown.places, tensor.storage + tensor.places.length);
     if (json.error !== '') equal('the verdict', shown.verdict, json.error);
+  }
+  if (json && id === 'bits') equal('the number of bits', shown.bits, json.formats.reduce((sum, f) => sum + f.bits.length, 0));
+  if (json && id === 'pipeline') equal('the number of backwards', shown.blocks, json.stages * json.microbatches);
+  if (json && id === 'window') equal('the number of messages', shown.blocks, json.first.length + json.first.filter((m, n) => n % json.slots < 8).length);
+  if (json && ['costs', 'caps', 'feedback', 'goodput'].includes(id))
+    equal('the number of curves', shown.curves, 2 * ({costs: 4, caps: 3, feedback: 3, goodput: 2})[id]);
+  if (json && id === 'crash') equal('the number of outcomes', shown.found, json.moments[shown.frame].length);
+  if (json && id === 'litmus') {
+    const told = json.failure ? json.told : json.outcomes[shown.frame]?.told ?? '';
+    equal('the number of steps', shown.blocks, told.split('\n').filter(line => /^ *\d+ /.test(line)).length);
   }
   if (json && id === 'race' && shown.frame >= json.moments.length) equal('the number of wrong reads', shown.stale, json.wrong);
   return {shown, json};
@@ -326,9 +341,95 @@ const PLAYS = {
   },
 };
 
+// A figure's numbers that a reader sees in the drawing must be the program's: counted in compare().
+Object.assign(PLAYS, {
+  costs: async hands => {
+    const best = (size, name) => ({json}) => {
+      const found = json.best[json.bytes.indexOf(size)];
+      if (found !== name) say(`costs: ${name} should be best at ${size} bytes, not ${found}`);
+    };
+    await hands.slide('world', -1).then(best(1 << 28, 'ring'));       // 6 ranks: halving sends more
+    await hands.slide('world', -10).then(best(1 << 28, 'ring'));      // 2 ranks
+    await hands.slide('world', 12).then(best(256, 'halving'));
+    await hands.clickSlider('alpha', 0.9);
+    await hands.slide('bandwidth', 3);
+    await hands.slide('adding', -1);
+  },
+  window: async hands => {
+    const idle = yes => ({json}) => { if ((json.idle > 0.01) !== yes) say(`window: idle ${json.idle} with ${json.slots} slots`); };
+    await hands.slide('slots', -1).then(idle(true));
+    await hands.slide('slots', 3).then(idle(false));
+    await hands.slide('bytes', -2).then(idle(true));
+    await hands.slide('delay', 3);
+    await hands.clickSlider('bandwidth', 0.1);
+  },
+  bits: async hands => {
+    for (const number of ['257', '65520', '-1e-8', '0', '2^3', '1e40']) await hands.write('number', number);
+    await hands.write('number', '1e-8').then(({json}) => { if (json.formats[2].held !== '0') say(`bits: f16 holds 1e-8 as ${json.formats[2].held}`); });
+    await hands.slide('scale', 3).then(({json}) => { if (json.formats[2].held === '0') say('bits: f16 loses 1e-8 times 65536'); });
+  },
+  caps: async hands => {
+    await hands.slide('alpha', 2);
+    await hands.slide('world', -2);
+    await hands.clickSlider('bandwidth', 0.05);
+    await hands.slide('backward', 2);
+  },
+  crash: async hands => {
+    const whole = yes => ({json}) => {
+      const bad = json.moments.some(m => m.includes('broken') || m.includes('none'));
+      if (bad === yes) say(`crash: ${json.way.join(' ')} ${yes ? 'may break the file' : 'never breaks the file'}`);
+    };
+    await hands.choose('way', 'create write fsync sync-folder rename').then(whole(true));
+    await hands.step();
+    await hands.choose('way', '--in-place create write fsync').then(whole(false));
+    await hands.choose('way', 'create write fsync rename').then(whole(true));
+    await hands.choose('way', 'create write fsync rename sync-folder').then(whole(true));
+    await hands.choose('way', 'create write rename').then(whole(false));
+  },
+  feedback: async hands => {
+    const end = ({json}) => json.curves.map(c => c.losses[c.losses.length - 1]);
+    const one = end(await hands.slide('rate', 1)), all = end(await hands.slide('k', 7));
+    if (!(one[2] > 5 * one[1])) say(`feedback: k = 1 ends at ${one}`);
+    if (all[0] !== all[1] || all[0] !== all[2]) say(`feedback: k = 8 ends at ${all}`);
+    await hands.clickSlider('steps', 0.05);
+  },
+  goodput: async hands => {
+    const best = async (...does) => (await hands.slide(...does)).json.best;
+    const before = (await compare(hands.page, 'goodput')).json.best;
+    if (!(await best('gpus', 2) < before)) say('goodput: more GPUs are no worse');
+    if (!(await best('years', 2) > 0)) say('goodput: nothing is useful');
+    await hands.slide('save', -6);
+    await hands.clickSlider('restart', 0.99);
+  },
+  pipeline: async hands => {
+    const ideal = ({json}) => { if (Math.abs(json.bubble - json.ideal) > 1e-3) say(`pipeline: a bubble of ${json.bubble}, not ${json.ideal}`); };
+    await hands.slide('micro', 8).then(ideal);
+    await hands.choose('schedule', 'gpipe').then(ideal);
+    await hands.slide('stages', 4).then(ideal);
+    await hands.clickSlider('backward', 0.02).then(ideal);
+    await hands.slide('message', 2);
+    await hands.slide('stages', -8);
+  },
+  litmus: async hands => {
+    const outcomes = (count, wrong) => ({json}) => {
+      if (json.outcomes.length !== count || (json.failure !== '') !== wrong) say(`litmus: ${json.outcomes.length} outcomes, ${json.failure}`);
+    };
+    await hands.choose('test', 'update').then(outcomes(8, false));
+    await hands.step();
+    await hands.choose('test', 'mp');
+    await hands.choose('orders', 'both').then(outcomes(3, false));
+    await hands.choose('test', 'sb').then(outcomes(4, false));
+    await hands.choose('orders', 'seq_cst').then(outcomes(3, false));
+    await hands.choose('test', 'bells').then(outcomes(0, false));
+    await hands.choose('orders', 'both').then(outcomes(0, true));
+    for (const test of ['lb', 'update', 'store']) await hands.choose('test', test);
+    await hands.choose('orders', 'relaxed');
+  },
+});
+
 async function checkLive(browser) {
   for (const [id, play] of Object.entries(PLAYS)) {
-    if (ONLY && !id.includes(ONLY)) continue;
+    if (ONLY && !ONLY.split(',').some(word => id.includes(word))) continue;
     const page = await open(browser, 'play.html');
     const begin = Date.now();
     const hands = new Hands(page, id);
@@ -379,6 +480,7 @@ const DAMAGE = [
   ['pale text', 'contrast', () => document.querySelector('main > p:not(.links)').style.color = '#bbb'],
   ['a wide box', 'wide', () => document.querySelector('main').insertAdjacentHTML('beforeend', '<div style="width:900px">x</div>')],
   ['a picture that is missing', 'picture', () => document.querySelector('main').insertAdjacentHTML('beforeend', '<img src="no.svg" alt="x">')],
+  ['a long formula', 'cut', () => document.querySelector('.formulas').style.whiteSpace = 'nowrap'],
   ['an error', 'error', () => setTimeout(() => { throw new Error('planted'); })],
 ];
 
@@ -423,6 +525,7 @@ async function main() {
   const files = htmlFiles();
   const {missing, count} = checkLinks(files);
   missing.forEach(say);
+  checkContexts(BOOK).slice(0, 12).forEach(say);
   for (const module of fs.readdirSync(path.join(BOOK, 'live'))) {
     const {size} = fs.statSync(path.join(BOOK, 'live', module));
     console.log(`book: live/${module}: ${Math.round(size / 1024)} KiB`);

@@ -15,6 +15,10 @@
     }
   }
 
+  // ---- formulas and claims: nothing is beyond the edge, scrolling or not ----
+  for (const part of document.querySelectorAll('.formulas, [data-page="claims.html"] .wide'))
+    if (part.scrollWidth > part.clientWidth + 1) say('cut', `${part.scrollWidth - part.clientWidth} pixels of: ${clip(part.textContent)}`);
+
   // ---- pictures ----
   for (const picture of document.images)
     if (picture.complete && picture.naturalWidth === 0 && picture.getAttribute('loading') !== 'lazy') say('picture', `is missing: ${picture.getAttribute('src')}`);

@@ -52,11 +52,11 @@
     return programs.get(id);
   }
 
-  async function recorded() {
-    await script('live/race.js');
+  async function recorded(id) {
+    await script(`live/${id}.js`);
     return args => {
       const json = args.includes('--json');
-      const {text, json: data} = Book.recorded[args.filter(a => a !== '--json').join(' ')];
+      const {text, json: data} = Book.recorded[id][args.filter(a => a !== '--json').join(' ')];
       return {code: 0, text: (json ? data : text).replace(/\n$/, '')};
     };
   }
@@ -155,7 +155,7 @@
       const {program, args} = this.figure.command(this.values);
       const line = [program, ...args.map(a => /[\s*()=]/.test(a) ? `"${a}"` : a)].join(' ');
       try {
-        const main = await (this.figure.id === 'race' ? recorded() : compiled(this.figure.id));
+        const main = await (this.figure.recorded ? recorded(this.figure.id) : compiled(this.figure.id));
         if (turn !== this.turn) return;
         const {code, text} = main(args);
         this.part('text').querySelector('code').innerHTML = `<span class="typed"><span class="prompt">$ </span>${Book.escape(line)}</span>\n` +

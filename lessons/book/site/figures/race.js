@@ -53,6 +53,7 @@
       {name: 'seed', label: 'Seed', kind: 'range', min: 1, max: SEEDS.length, value: 3},
       {name: 'barrier', label: 'Barrier', kind: 'choice', value: '', options: [['', 'none'], ['yes', '__syncthreads()']]},
     ],
+    recorded: true,
     all: () => THREADS.flatMap(threads => SEEDS.flatMap(seed => ['', 'yes'].map(barrier => ({threads, seed, barrier})))),
     command: v => ({program: 'book_race', args: ['--threads', String(v.threads), '--seed', String(v.seed), ...(v.barrier ? ['--barrier'] : [])]}),
     frames: data => data.moments.length + 1,
