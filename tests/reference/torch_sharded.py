@@ -141,8 +141,11 @@ def train_on_rank(rank, world, port, run):
         net = split(torch, model, run["kind"], world)
         gradients = lambda: as_ours(torch, {n: whole(p.grad) for n, p in net.named_parameters()})
         state = lambda: as_ours(torch, {n: whole(t) for n, t in net.state_dict().items()})
-        # torch.nn.utils.clip_grad_norm_ refuses a mixture of DTensors and plain tensors, so by its formula:
+        # torch.nn.utils.clip_grad_norm_ refuses a mixture of DTensors and plain tensors, so by its formula. Gradients of norms
+        # are sums over a rank's tokens, Partial. They are summed first: 2.6's mul_ of a Partial DTensor gives wrong values.
         def clip():
+            for p in net.parameters():
+                p.grad = p.grad.redistribute(placements=p.placements) if hasattr(p, "placements") else p.grad
             norm = torch.stack([whole(p.grad).square().sum() for p in net.parameters()]).sum().sqrt()
             for p in net.parameters():
                 p.grad.mul_(min(1.0, run["clip"] / (norm.item() + 1e-6)))
