@@ -2,6 +2,7 @@
 #include LAB14_ROUNDING
 #include LAB14_SCALER
 #include LAB14_STEP
+#include LAB14_CHOICE
 
 #include "labs/kit/driver.hpp"
 
@@ -332,4 +333,16 @@ KIT_SCENARIO(refused) {
                 ' ';
   });
   out.put("thrown", thrown);
+}
+
+// largest: the largest gradient of each step. The rule sees it scaled and in f16, after the step.
+KIT_SCENARIO(choice) {
+  const Table table(Format::f16);
+  lab14::OwnScale rule;
+  std::vector<float> scales;
+  for (const float largest : in.floats("largest")) {
+    scales.push_back(rule.next());
+    rule.after(table.value(table.nearest(largest * scales.back())));
+  }
+  out.put("scales", scales);
 }

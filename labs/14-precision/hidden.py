@@ -219,3 +219,15 @@ def long_training(lab):
     start = floats([2.0 ** 24 + 2, 2.0 ** 31 + 4096, 2.0 ** 40 + 2.0 ** 20, 1e8])
     offset = [[1.0, 2.0 ** 20, 2.0 ** 33, -1e8 + 8.0 * r, 3.0, 2.0 ** 7, 2.0 ** 17, 1.0] for r in range(2)]
     train(lab, Training("bf16", 2, start, offset, accumulate=2, state=public.PLAIN, lr=1.0), [[0, 1], [1], [0]])
+
+
+@lab_test
+def fewer_faults(lab):
+    """Task 9: at most half the faults of the best GradScaler, in other runs."""
+    public.chooses(lab, 0.5)
+
+
+@lab_test
+def fewest_faults(lab):
+    """Task 9: at most 0.3 of the faults of the best GradScaler, in other runs."""
+    public.chooses(lab, 0.3)

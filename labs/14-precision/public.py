@@ -434,3 +434,66 @@ def one_rank_overflows(lab):
         training = Training("f16", world, [1.0, 2.0, 4.0], offset, state=(8.0, 2.0, 0.5, 3.0, 0.0), momentum=0.5)
         outcomes = train(lab, training, [[0, 1, 2, 3, 4, 5]])
         assert outcomes[0][0] == 5
+
+
+DIM, STEPS = 1024.0, 400
+KINDS = ("fall", "jump", "wave", "spikes")
+
+
+def gradients(rng, kind):
+    """Returns the largest gradient of each step of a training run: noise around a level that falls, jumps, goes up and
+    down, or has spikes."""
+    level, out = rng.uniform(-14, 4), []
+    for step in range(STEPS):
+        if kind == "fall":
+            level -= 14 / STEPS
+        if kind == "jump" and step % 100 == 50:
+            level += rng.choice([-6, -4, 4, 6])
+        spike = rng.uniform(3, 9) if kind == "spikes" and rng.random() < 0.03 else 0
+        wave = 4 * math.sin(step / 40) if kind == "wave" else 0
+        out.append(2.0 ** (level + wave + spike + rng.gauss(0, 0.6)))
+    return floats(out)
+
+
+def fault(largest, scale):
+    """Returns "skipped", "dim" or "", as task 9 defines them."""
+    scaled = values_of("f16")[encode("f16", f32(largest * scale))]
+    return "skipped" if math.isinf(scaled) else "dim" if scaled < DIM else ""
+
+
+def with_grad_scaler(runs, interval, factor):
+    """Returns the number of faults with a GradScaler that grows and backs off by this factor."""
+    count = 0
+    for largest in runs:
+        scaler = Scaler((65536.0, factor, 1 / factor, interval, 0.0))
+        for x in largest:
+            found = fault(x, scaler.state[0])
+            count += found != ""
+            scaler.unscale([math.inf if found == "skipped" else 1.0])
+            scaler.update()
+    return count
+
+
+def chooses(lab, share):
+    """Compares the faults in runs of all kinds with the best GradScaler of a grid, chosen with hindsight."""
+    runs = [gradients(lab.random, kind) for kind in KINDS]
+    best, interval, factor = min((with_grad_scaler(runs, interval, factor), interval, factor)
+                                 for interval in (2, 5, 10, 20, 50, 100, 2000) for factor in (2.0, 4.0))
+    count, text = 0, []
+    for kind, largest in zip(KINDS, runs):
+        seen = lab.run("choice", kind=kind, largest=largest)
+        expect.equal("the number of scales", len(seen["scales"]), STEPS, seen)
+        for step, scale in enumerate(seen["scales"]):
+            expect.that(0 < scale < math.inf, f"the scale of step {step} is {scale!r}, must be finite and above 0", seen)
+        found = [fault(x, scale) for x, scale in zip(largest, seen["scales"])]
+        count += len(found) - found.count("")
+        text.append(f"{kind}: {found.count('skipped')} skipped, {found.count('dim')} dim")
+    expect.that(count <= share * best,
+                f"{count} steps with a fault ({'; '.join(text)}), must be at most {math.floor(share * best)}: {share:g} of the "
+                f"{best} of a GradScaler with interval {interval} and factor {factor:g}", seen)
+
+
+@lab_test
+def choice(lab):
+    """Task 9: a scale of your own has fewer faults than the best GradScaler."""
+    chooses(lab, 1)

@@ -367,7 +367,7 @@ function checkedFragments() {
 
 fs.rmSync(OUT, {recursive: true, force: true});
 for (const file of ['lessons/README.md', ...chapters.flatMap(c => [`lessons/${c}/README.md`, `labs/${c}/README.md`]).filter(isFile),
-                    'lessons/your-own-program.md', ...['labs/torch/README.md'].filter(isFile), 'lessons/GLOSSARY.md', 'lessons/CLAIMS.md', 'README.md'])
+                    'lessons/your-own-program.md', 'lessons/diagnose-a-trace.md', ...['labs/torch/README.md'].filter(isFile), 'lessons/GLOSSARY.md', 'lessons/CLAIMS.md', 'README.md'])
   wanted(file);
 while (waiting.length > 0) makePage(waiting.shift());
 checkedFragments();

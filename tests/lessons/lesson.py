@@ -129,6 +129,6 @@ def lessons(only=None, root=ROOT):
 def documents(only=None, root=ROOT):
     """Returns the lessons, and the other pages whose commands and quotations are checked in the
     same way."""
-    pages = [Lesson(root / "lessons" / "your-own-program.md")]
+    pages = [Lesson(root / "lessons" / f"{page}.md") for page in ("your-own-program", "diagnose-a-trace")]
     named = [p for p in pages if only == p.slug]
     return named or (lessons(only, root) if only else lessons(root=root) + pages)

@@ -12,6 +12,7 @@
 //   amp/             mixed precision; torch_amp.py describes and makes it
 //   features/        other features of DDP; torch_ddp_features.py
 //   models/          first steps of whole models; torch_models.py
+//   sharded/         PyTorch 2.6's FSDP and tensor parallelism; torch_sharded.py
 //
 // A tensor is {"shape", "dtype": "f32"|"i64", "data": [row-major]}, or "npy": a file instead of
 // data.
