@@ -137,7 +137,7 @@ function(ringsmith_cuda_sources TARGET)
       ringsmith_needs_hopper(${SOURCE} HOPPER)
       if(HOPPER)
         set_property(SOURCE ${SOURCE} APPEND PROPERTY COMPILE_OPTIONS
-                     "SHELL:-gencode arch=compute_90a,code=sm_90a" -DRINGSMITH_SM90A)
+                     --generate-code=arch=compute_90a,code=sm_90a -DRINGSMITH_SM90A)
       endif()
     endforeach()
   else()

@@ -5,7 +5,7 @@
 #
 # BIN contains train_bench. Both sides start from the same values and use the same synthetic batches, 8 x 1,024 tokens.
 # The losses that they print must agree, or the comparison is refused. Runs alternate; figures are medians of ROUNDS
-# (default 3). The head is a separate matrix, which makes 163 M parameters in total.
+# (default GPT2_ROUNDS, or 3). The head is a separate matrix, which makes 163 M parameters in total.
 #
 # MFU, the share of the device's peak: (6 N + 12 layers x width x context) operations a token
 # (Chowdhery et al., "PaLM", 2022, appendix B), where N is the number of parameters in matrix products;
@@ -16,7 +16,7 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 bin=${1:?gpt2.sh: name the folder that holds train_bench}
-rounds=${2:-3}
+rounds=${2:-${GPT2_ROUNDS:-3}}
 device=${GPT2_DEVICE:-cuda}
 peer_device=cuda
 layers=12 dim=768 heads=12 context=1024 vocabulary=50257 batch=8 steps=10 warmup=3

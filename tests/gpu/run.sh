@@ -6,7 +6,8 @@
 #
 #   device      name, clocks, links between devices
 #   build       by nvcc for the devices at hand, without lessons and labs: build/gpu
-#   kernels     every kernel compared with its oracle
+#   kernels     every kernel compared with its oracle; streams and memory; collectives of threads as
+#               ranks; training in 1 to 4 ranks
 #   kernel-engine
 #               rings of kernels that wait for each other: 2, 3 and 4 ranks in one process, on one
 #               device
@@ -159,7 +160,11 @@ part_build() {
   part 5 3600 "build for ${arch:+compute capability $arch}${simulate:+the emulator}" \
     bash -c '$0 && cmake --build $1 --parallel $2 --target $3' "$configure" "$dir" "$(nproc)" "$targets"
 }
-part_kernels() { part 12 900 "kernels beside their oracles" "$bin"/tests_kernels_cuda ${simulate:+"*softmax*"}; }
+part_kernels() {
+  part 12 900 "kernels beside their oracles" "$bin"/tests_kernels_cuda ${simulate:+"*softmax*"}
+  [ -z "$simulate" ] || return 0
+  for program in tests_device tests_comm_cuda tests_parallel_cuda; do part 4 300 "$program" "$bin/$program"; done
+}
 part_kernel-engine() {
   for ranks in 2 3 4; do
     # shellcheck disable=SC2086
