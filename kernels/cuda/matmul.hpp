@@ -9,8 +9,8 @@
 //   7  cuBLASLt      matmul_cublaslt.cu    the vendor's library (emulated: plain loops)
 //   8  pipelined     matmul_pipelined.cu   BF16 cores by ldmatrix and mma, while cp.async copies
 //   9  4 stages                            the next slab (9: three) into shared memory
-//  10  wgmma         matmul_wgmma.cu       Hopper: slabs are copied by one thread (TMA) and multiplied
-//                                          where they are, in shared memory
+//  10  wgmma         matmul_wgmma.cu       Hopper: one thread copies the slabs (TMA), and tensor
+//                                          cores read them in shared memory
 //
 // kernels::cuda::matmul and linear use cuBLASLt on a device and version 4 on the emulator, unless
 // set_matmul_version() selects another version. `kernel_bench matmul --device cuda --rung 3`

@@ -8,8 +8,8 @@
 //            zeros where the slab ends outside of the matrix
 //   wgmma    128 threads multiply 64 x 16 by 16 x 256 numbers of shared memory by one instruction.
 //            Their registers hold nothing but sums
-//   barriers in shared memory say when a slab has arrived and when it has been used. No thread waits
-//            for threads that it does not need, as it would at __syncthreads()
+//   barriers in shared memory say when a slab has arrived and when it has been used. A thread waits
+//            only for what it needs, whereas __syncthreads() waits for all threads
 //
 //   a block: 3 warpgroups, and always the only block of its multiprocessor
 //
@@ -25,12 +25,13 @@
 //
 // The producer needs few registers and gives the others to the consumers. Blocks take tiles in
 // turn. While consumers store a tile, the producer already fills stages for the next. Tiles that
-// are multiplied at the same time form a square of C rather than a row of tiles, so that blocks find
-// each other's slabs in the L2 cache.
+// are multiplied at the same time form a square of C rather than a row of tiles, so that blocks
+// find each other's slabs in the L2 cache.
 //
-// Only matrices that a tensor map can describe are multiplied in place: one of the strides is 1, the
-// other and the address multiples of 16 bytes. Others, and floats, are first copied to dense
-// matrices of bf16. Each element is one sum over k in float, in an order that depends only on k.
+// Matrices are multiplied in place if a tensor map can describe them: one of the strides is 1, and
+// the other stride and the address are multiples of 16 bytes. Other matrices, and floats, are first
+// copied to dense matrices of bf16. Each element is one sum over k in float, in an order that
+// depends only on k.
 #include <cuda.h>
 
 #include "kernels/cuda/dense_rows.cuh"

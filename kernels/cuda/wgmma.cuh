@@ -21,11 +21,11 @@
 // A box has rows of 128 bytes, and the copy swizzles them: the 16-byte parts of row r are stored in
 // the order part ^ (r % 8). So 8 rows of one column are in different banks. The product undoes it.
 //
-//   matrix(p, leading, stride)   describes a matrix in shared memory for wgmma. In rows of 128
-//                        bytes, element k of line i is, before the swizzle, at
-//                          stored by lines (k is contiguous)      stored by k (lines are contiguous)
-//                          i / 8 stride + i % 8 * 128 + 2 k       i / 64 leading + k / 8 stride
-//                                                                 + k % 8 * 128 + i % 64 * 2
+//   matrix(p, leading, stride)   describes a matrix in shared memory for wgmma, in rows of 128
+//                        bytes. Before the swizzle, element k of line i is at byte
+//                          i / 8 stride + i % 8 * 128 + 2 k                  (stored by lines)
+//                          i / 64 leading + k / 8 stride + k % 8 * 128 + i % 64 * 2   (by k)
+//                        By lines, numbers of one line are neighbours; by k, those of one k
 //   multiply_async(sums, a, b, add)   64 x n sums (+)= A (64 x 16) B (16 x n), later
 //   fence_multiply()     before the first product, and whenever a thread has used its sums
 //   commit_multiply()    makes one group of the products since the last commit

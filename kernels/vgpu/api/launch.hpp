@@ -115,7 +115,7 @@ cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 bloc
                           stream);
 }
 
-// A block has at most 48 KiB of dynamic shared memory, or up to 99 KiB if the kernel requests it.
+// A block has at most 48 KiB of dynamic shared memory, or up to 227 KiB if the kernel requests it.
 enum cudaFuncAttribute : int { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 template <class... Parameters>

@@ -90,3 +90,51 @@ TEST_CASE("products by wgmma: rows and columns that have NaN or infinity, and no
     }
   CHECK(wrong == 0);
 }
+
+TEST_CASE("products by wgmma of floats, which are rounded: any layout of the result",
+          "[cuda][wgmma]") {
+  if (!here()) return;
+  const std::int64_t m = 140, n = 264, k = 72;
+  const auto a = random_values(m * k, 1), b = random_values(k * n, 2), bias = random_values(n, 3),
+             before = random_values(4 * m * n, 4);
+  const OnDevice<float> da(a), db(b), dbias(bias);
+  struct Layout {
+    std::int64_t row_stride, col_stride, first;
+  };
+  // By rows, by columns, in rows whose distance is odd, misaligned, with gaps in both directions.
+  for (const Layout& l : {Layout{n, 1, 0}, Layout{1, m, 0}, Layout{n + 1, 1, 0}, Layout{n, 1, 1},
+                          Layout{2 * n, 2, 0}})
+    for (const Store how : {Store::replace, Store::add})
+      for (const bool with_bias : {false, true}) {
+        INFO("strides " << l.row_stride << ", " << l.col_stride << ", first " << l.first);
+        const OnDevice<float> dc(before);
+        cuda::matmul_wgmma({.a = row_major<const float>(da.data(), m, k),
+                            .b = row_major<const float>(db.data(), k, n),
+                            .c = {dc.data() + l.first, m, n, l.row_stride, l.col_stride},
+                            .store = how,
+                            .bias = with_bias ? dbias.data() : nullptr});
+        std::vector<float> got = dc.host();
+        std::vector<float> want = before;
+        std::size_t wrong = 0;
+        for (std::int64_t i = 0; i < m; ++i)
+          for (std::int64_t j = 0; j < n; ++j) {
+            const auto at = static_cast<std::size_t>(l.first + i * l.row_stride + j * l.col_stride);
+            const auto value = [](const std::vector<float>& v, std::int64_t q) {
+              return v[static_cast<std::size_t>(q)];
+            };
+            double sum = with_bias ? value(bias, j) : 0, size = 0;
+            if (how == Store::add) sum += double{before[at]};
+            for (std::int64_t q = 0; q < k; ++q) {
+              const double term = double{static_cast<float>(bf16(value(a, i * k + q)))} *
+                                  double{static_cast<float>(bf16(value(b, q * n + j)))};
+              sum += term;
+              size += std::abs(term);
+            }
+            wrong +=
+                std::abs(double{got[at]} - sum) <= 1e-6 * (size + std::abs(sum)) + 1e-6 ? 0 : 1;
+            got[at] = want[at] = 0;
+          }
+        CHECK(wrong == 0);
+        CHECK(got == want);  // nothing else was written
+      }
+}
