@@ -63,7 +63,11 @@ def main():
     folders = len({os.path.dirname(path) for path in functions})
     if sometimes:
         print(f"only in some of {RUNS} runs, when a rank sleeps: {', '.join(sometimes)}")
-    print(f"{len(functions)} files in {folders} folders, {total} lines, {sum(map(len, functions.values()))} functions")
+    units = len({path.rsplit(".", 1)[0] for path in functions})
+    print(
+        f"{len(functions)} files ({units} if a header and its source count once) in {folders} folders, {total} lines, "
+        f"{sum(map(len, functions.values()))} functions"
+    )
     if not functions:
         sys.exit("call_path.py: gcov has found no function of the path; is it g++'s own gcov?")
     if len(functions) > MOST_FILES or folders > MOST_FOLDERS:

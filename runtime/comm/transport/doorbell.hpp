@@ -15,7 +15,13 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <climits>
 #include <cstdint>
+#include <ctime>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "runtime/comm/failure/rank_report.hpp"
 
@@ -37,6 +43,12 @@ struct alignas(kLine) Doorbell {
     if (!ready()) wait(seen);
     sleeping.store(kAwake);
   }
+  // The wait of an owner that sleeps on `rings`: until wake_futex(), for less than a second.
+  void sleep_on_futex(std::uint32_t seen, std::chrono::nanoseconds limit) {
+    const timespec time{0, limit.count()};
+    syscall(SYS_futex, &rings, FUTEX_WAIT, seen, &time, nullptr, 0);
+  }
+
   // Called by any rank after publish_count().
   [[nodiscard]] bool owner_sleeps() const { return sleeping.load() != kAwake; }
   // Rings the bell. Returns how the owner sleeps, so that the caller can wake it.
@@ -44,6 +56,7 @@ struct alignas(kLine) Doorbell {
     rings.fetch_add(1);
     return sleeping.load();
   }
+  void wake_futex() { syscall(SYS_futex, &rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 };
 
 // Stores a counter that other ranks wait for, and publishes everything written before it.

@@ -1,10 +1,7 @@
 #include "runtime/comm/transport/peers.hpp"
 
 #include <algorithm>
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 #include <utility>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -18,10 +15,9 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kCheckInterval{2};  // between two checks of the peers while waiting
-constexpr milliseconds kTellElsewhere{
-    50};  // how long a wait lasts before this rank's other groups are told
-constexpr milliseconds kShowInterval{25};  // between two sends of the board to remote ranks
+constexpr milliseconds kCheckInterval{2};   // between two checks of the peers while waiting
+constexpr milliseconds kTellElsewhere{50};  // a longer wait is told to this rank's other groups
+constexpr milliseconds kShowInterval{25};   // between two sends of the board to remote ranks
 
 // Among ranks that share cores, a yield takes microseconds. A yield that takes longer has given the
 // core to another program. In that case, sleeping is better: a thread runs soon after it is woken,
@@ -133,11 +129,10 @@ void PeerWaiter::sleep_until_told(bool (*ready)(void*), void* context) {
   Doorbell& bell = segments_.mine().bell;
   bell.sleep_unless([&] { return ready(context); }, network_ ? kOnSockets : kOnFutex,
                     [&](std::uint32_t seen) {
-                      const timespec limit{0, std::chrono::nanoseconds(kCheckInterval).count()};
                       if (network_)
                         network_->sleep(kCheckInterval);
                       else
-                        syscall(SYS_futex, &bell.rings, FUTEX_WAIT, seen, &limit, nullptr, 0);
+                        bell.sleep_on_futex(seen, kCheckInterval);
                     });
 }
 

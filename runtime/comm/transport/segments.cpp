@@ -1,11 +1,8 @@
 #include "runtime/comm/transport/segments.hpp"
 
 #include <algorithm>
-#include <climits>
-#include <linux/futex.h>
 #include <optional>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/transport/rdma/rdma_transport.hpp"
@@ -122,14 +119,9 @@ bool Segments::is_gone(int rank) const {
   return on_network(rank) ? !network_->broken(rank).empty() : hung_up(link(rank).socket);
 }
 
-void Segments::ring(int rank) {
-  Doorbell& bell = control(rank).bell;
-  if (bell.ring() == kOnSockets) {
-    const char byte = 0;  // if the socket is full, its unread bytes wake the peer anyway
-    (void)::send(link(rank).socket.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-    return;
-  }
-  syscall(SYS_futex, &bell.rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+void Segments::wake_by_socket(int rank) const {
+  const char byte = 0;  // if the socket is full, its unread bytes wake the peer anyway
+  (void)::send(link(rank).socket.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 }  // namespace ringsmith::comm

@@ -106,7 +106,13 @@ class Segments {
   }
 
   // Wakes a sleeping rank that shares memory with this one.
-  void ring(int rank);
+  void ring(int rank) {
+    Doorbell& bell = control(rank).bell;
+    if (bell.ring() == kOnSockets)
+      wake_by_socket(rank);
+    else
+      bell.wake_futex();
+  }
 
  private:
   struct RankMemory {
@@ -128,6 +134,7 @@ class Segments {
     network_->publish(rank, offset_of(&counter), value);
     count(rank, sizeof value);
   }
+  void wake_by_socket(int rank) const;
   void count(int rank, std::size_t size) {
     if (link(rank).node != link(rank_).node)
       between_nodes_.fetch_add(size, std::memory_order_relaxed);
