@@ -151,7 +151,8 @@ class Trial:
         flags += [f"-I{ROOT}", *self.quick.texts(self.solution, folder), "-x", "c++", *mutators.resources()]
         flags = [f if not f.startswith("-I") or f.startswith("-I/") else f"-I{ROOT / f[2:]}" for f in flags]
         sources = [mutators.Source(name, text, mutators.own_lines((self.lab.folder / name).read_text(), name),
-                                   folder / self.lab.slug / name) for name, text in self.solution.items()]
+                                   folder / self.lab.slug / name) for name, text in self.solution.items()
+                   if name not in self.lab.config.get("open", [])]
         return mutators.mutants_of(sources, [(d, flags) for d in self.quick.drivers])
 
     def calibrate(self):
