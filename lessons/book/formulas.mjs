@@ -39,7 +39,8 @@ export function texOf(text) {
     for (let i = from; i < to; ++i) {
       const token = tokens[i];
       if (/^\s+$/.test(token)) {
-        out += last === 'word' && /^[A-Za-z]{2,}$/.test(tokens[i + 1] ?? '') ? '\\ ' : '\\,';
+        const word = /^[A-Za-z]{2,}$/.test(tokens[i + 1] ?? '');
+        out += (last === 'word' && word ? '\\ ' : '\\,') + (last === 'word' || word ? '\\allowbreak ' : '');
         continue;
       }
       if (token === '_' || token === '^') {  // of one token, of -p, or of what is in brackets
