@@ -481,7 +481,7 @@ const DAMAGE = [
   ['pale text', 'contrast', () => document.querySelector('main > p:not(.links)').style.color = '#bbb'],
   ['a wide box', 'wide', () => document.querySelector('main').insertAdjacentHTML('beforeend', '<div style="width:900px">x</div>')],
   ['a picture that is missing', 'picture', () => document.querySelector('main').insertAdjacentHTML('beforeend', '<img src="no.svg" alt="x">')],
-  ['a long formula', 'cut', () => document.querySelector('.formulas').style.whiteSpace = 'nowrap'],
+  ['a long formula', 'cut', () => document.querySelectorAll('.katex-html').forEach(line => { line.style.whiteSpace = 'nowrap'; })],
   ['an error', 'error', () => setTimeout(() => { throw new Error('planted'); })],
 ];
 
