@@ -19,7 +19,7 @@ import zlib from 'node:zlib';
 import hljs from 'highlight.js';
 import MarkdownIt from 'markdown-it';
 
-import {formulasOf, isFormula} from './formulas.mjs';
+import {formulasOf, isFormula, writeStyle} from './formulas.mjs';
 import {figurePage, liveFigures, placedFigure, recordedFigure} from './live.mjs';
 import {glossaryOf, markTerms, withTermIds} from './terms.mjs';
 import {escapeHtml, pageOf} from './template.mjs';
@@ -234,7 +234,7 @@ function index(name, title, html) {
       searchable.push([head ? `${name}#${head[1]}` : name, title, head ? plain(head[2].replace(/<a class="anchor"[\s\S]*?<\/a>/, '')) : '', text]);
   }
 }
-const plain = html => html.replace(/<svg[\s\S]*?<\/svg>/g, ' ').replace(/<[^>]*>/g, ' ').replace(/&lt;/g, '<').replace(/&gt;/g, '>')
+const plain = html => html.replace(/<span class="katex-mathml">[\s\S]*?<\/math><\/span>/g, ' ').replace(/<svg[\s\S]*?<\/svg>/g, ' ').replace(/<[^>]*>/g, ' ').replace(/&lt;/g, '<').replace(/&gt;/g, '>')
   .replace(/&quot;/g, '"').replace(/&#39;/g, "'").replace(/&amp;/g, '&').replace(/\s+/g, ' ').trim();
 
 // A lesson's page has its live figure behind the picture or the paragraph that it belongs to.
@@ -397,6 +397,7 @@ for (const image of images) {
   fs.copyFileSync(path.join(ROOT, image), path.join(OUT, 'figures', path.basename(image)));
 }
 fs.cpSync(path.join(HERE, 'site'), path.join(OUT, 'site'), {recursive: true});
+writeStyle(path.join(OUT, 'site', 'katex'));
 fs.mkdirSync(path.join(OUT, 'live'), {recursive: true});
 for (const module of liveFigures.modules) write(`live/${module}.js`, packed(module));
 for (const id of liveFigures.recorded) write(`live/${id}.js`, recordedFigure(id, run));

@@ -1,11 +1,13 @@
-// Formulas of lessons, which are indented lines of plain text, as MathML that KaTeX makes when the
-// book is built: a reader's browser needs no script, no font and no network for them.
+// Formulas of lessons, which are indented lines of plain text, set by KaTeX when the book is built: a
+// reader's browser runs no script for them. Its fonts and style travel with the site.
 //
-//     T  =  2(N-1) alpha  +  2 (N-1)/N S beta        ->  one <math> before each relation and each
-//                                                        wide +, so that a line can break there
+//     T  =  2(N-1) alpha  +  2 (N-1)/N S beta        a line can break at each relation and each sum
 //
 // Three blanks or more separate formulas of a line. Words of several letters are text, Greek names
 // are letters, and x between a number or a word and something else is a multiplication.
+import fs from 'node:fs';
+import {createRequire} from 'node:module';
+import path from 'node:path';
 import katex from 'katex';
 
 import {escapeHtml} from './template.mjs';
@@ -37,7 +39,8 @@ export function texOf(text) {
     for (let i = from; i < to; ++i) {
       const token = tokens[i];
       if (/^\s+$/.test(token)) {
-        out += last === 'word' && /^[A-Za-z]{2,}$/.test(tokens[i + 1] ?? '') ? '\\ ' : '\\,';
+        const word = /^[A-Za-z]{2,}$/.test(tokens[i + 1] ?? '');
+        out += (last === 'word' && word ? '\\ ' : '\\,') + (last === 'word' || word ? '\\allowbreak ' : '');
         continue;
       }
       if (token === '_' || token === '^') {  // of one token, of -p, or of what is in brackets
@@ -76,19 +79,26 @@ export function texOf(text) {
 }
 
 function mathOf(text) {
-  const html = katex.renderToString(texOf(text), {output: 'mathml', throwOnError: true, strict: false});
+  const html = katex.renderToString(texOf(text), {throwOnError: true, strict: false});
   // The copy of the TeX source would be found by the search.
-  return html.replace(/<annotation[\s\S]*?<\/annotation>/g, '').replace(/<\/?semantics>/g, '');
+  return html.replace(/<annotation[\s\S]*?<\/annotation>/g, '');
 }
 
 // A remark beside a formula.
 const isRemark = text => !/[=<>\d(^_]/.test(text) && (text.match(/[A-Za-z]{3,}/g) ?? []).length >= 2;
 
-// Pieces between which a narrow page may break the line: before a relation or a wide sign.
-const piecesOf = formula => formula.split(/(?<=\S)\s+(?=(?:=|<=|>=)\s)|(?<=\S)\s{2}(?=[+-]\s)/);
-
 export function formulasOf(text) {
   const lines = text.replace(/\n$/, '').split('\n').filter(line => line.trim() !== '');
   return `<div class="formulas">${lines.map(line =>
-    `<p>${line.trim().split(/\s{3,}/).map(formula => `<span class="formula">${isRemark(formula) ? escapeHtml(formula) : piecesOf(formula).map(mathOf).join(' ')}</span>`).join(' ')}</p>`).join('')}</div>\n`;
+    `<p>${line.trim().split(/\s{3,}/).map(formula => `<span class="formula">${isRemark(formula) ? escapeHtml(formula) : mathOf(formula)}</span>`).join(' ')}</p>`).join('')}</div>\n`;
+}
+
+// Copies KaTeX's style and its fonts, without the formats that no browser of today needs.
+export function writeStyle(folder) {
+  const dist = path.dirname(createRequire(import.meta.url).resolve('katex'));
+  const style = fs.readFileSync(path.join(dist, 'katex.min.css'), 'utf8').replace(/,url\([^)]*\.(woff|ttf)\) format\("[^"]*"\)/g, '');
+  fs.mkdirSync(path.join(folder, 'fonts'), {recursive: true});
+  fs.writeFileSync(path.join(folder, 'katex.css'), style);
+  for (const font of fs.readdirSync(path.join(dist, 'fonts')))
+    if (font.endsWith('.woff2')) fs.copyFileSync(path.join(dist, 'fonts', font), path.join(folder, 'fonts', font));
 }

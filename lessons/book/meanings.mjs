@@ -6,7 +6,7 @@
 //
 // tests/book/contexts.txt lists every place in which one of these terms is marked.
 export const MEANINGS = {
-  'barrier': {not: ['17-beyond', 'claims'], before: /(ranks need a|with no) $/},
+  'barrier': {not: ['17-beyond', 'claims'], before: /(ranks need a|with no) $/, after: /^ would also/},
   'contribution': {not: ['lab-03-autograd', 'instructor']},
   'deadline': {not: ['instructor']},
   'event': {only: ['kernels-vgpu', 'kernels']},

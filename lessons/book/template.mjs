@@ -49,7 +49,7 @@ export function pageOf({name, title, html, headings, navigation, base = '.', sou
 <meta name="color-scheme" content="light dark">
 <title>${escapeHtml(title)}</title>
 <link rel="icon" href="${to('site/icon.svg')}" type="image/svg+xml">
-<link rel="stylesheet" href="${to('site/style.css')}">
+${html.includes('class="katex"') ? `<link rel="stylesheet" href="${to('site/katex/katex.css')}">\n` : ''}<link rel="stylesheet" href="${to('site/style.css')}">
 <script>try{const t=localStorage.getItem('book-colours');if(t)document.documentElement.dataset.colours=t}catch(e){}</script>
 <script defer src="${to('site/page.js')}"></script>
 ${html.includes('class="live"') ? `<script defer src="${to('site/live.js')}"></script>` : ''}

@@ -1,13 +1,14 @@
 // Checks the book in headless Chromium, and uses its live figures as a reader would.
 //
-//     node look.mjs BOOK BIN [--pictures FOLDER] [--only WORD,...]
+//     node look.mjs BOOK BIN [--pictures FOLDER] [--only WORD,...] [--pages WORD]
 //
 // Exits 0, or 1 with a line for each fault, or 77 without a browser. Every page: nothing on the
-// console, no request outside the book, no overflow at 400 and 1400 pixels, no formula cut, contrast of text by
-// WCAG AA in light and dark, answers unfolded, every link leads to a file and a heading. Terms with
-// other meanings are marked only where contexts.txt says so. Every live figure is
-// operated by keyboard and mouse; it must show the output of the command-line program for the same
-// arguments. Finally, a page is broken in several ways, and each fault must be detected.
+// console, no request outside the book, no overflow at 400 and 1400 pixels, no formula cut, contrast
+// of text by WCAG AA in light and dark, with answers unfolded, every link leads to a file and a
+// heading. Terms with other meanings are marked only where contexts.txt says so. Every live figure
+// is operated by keyboard and mouse; it must show the output of the command-line program for the
+// same arguments. Finally, a page is broken in several ways, and each fault must be detected.
+// --only: these figures alone; --pages: these pages alone, without pages of sources.
 import {execFileSync, spawnSync} from 'node:child_process';
 import fs from 'node:fs';
 import {createRequire} from 'node:module';
@@ -22,7 +23,7 @@ const HERE = path.dirname(fileURLToPath(import.meta.url));
 
 const [BOOK, BIN] = process.argv.slice(2, 4).map(p => path.resolve(p));
 const option = name => process.argv.includes(name) ? process.argv[process.argv.indexOf(name) + 1] : null;
-const PICTURES = option('--pictures'), ONLY = option('--only');
+const PICTURES = option('--pictures'), ONLY = option('--only'), PAGES = option('--pages');
 const FIRST_PAGE = 300 * 1024, MODULE = 1024 * 1024;  // bytes
 const LOOK = fs.readFileSync(path.join(HERE, 'look_in_page.js'), 'utf8');
 
@@ -480,7 +481,7 @@ const DAMAGE = [
   ['pale text', 'contrast', () => document.querySelector('main > p:not(.links)').style.color = '#bbb'],
   ['a wide box', 'wide', () => document.querySelector('main').insertAdjacentHTML('beforeend', '<div style="width:900px">x</div>')],
   ['a picture that is missing', 'picture', () => document.querySelector('main').insertAdjacentHTML('beforeend', '<img src="no.svg" alt="x">')],
-  ['a long formula', 'cut', () => document.querySelector('.formulas').style.whiteSpace = 'nowrap'],
+  ['a long formula', 'cut', () => document.querySelectorAll('.katex-html').forEach(line => { line.style.whiteSpace = 'nowrap'; })],
   ['an error', 'error', () => setTimeout(() => { throw new Error('planted'); })],
 ];
 
@@ -536,8 +537,10 @@ async function main() {
            '--host-resolver-rules=MAP * ~NOTFOUND', '--hide-scrollbars']});
   try {
     const bytes = await checkFirstPage(browser);
-    await checkLive(browser);
-    if (!ONLY) {
+    if (!PAGES) await checkLive(browser);
+    if (PAGES) {
+      await checkPages(browser, files.filter(name => name.includes(PAGES) && !name.startsWith('source/')));
+    } else if (!ONLY) {
       await checkKeyboard(browser);
       await checkWithoutJavaScript(browser, files);
       await checkTheTest(browser, files);

@@ -93,7 +93,10 @@ CASES = [
     ("bold without entry", "What is", "**What** is", "bold is for new terms"),
     ("twice in bold", "## The code\n", "## The code\n\nA **wheel** again.\n", "in bold for the second time"),
     ("two sentences", "a thing that turns.", "a thing. It turns.", "in one sentence"),
-    ("length", "", "", "lines; a lesson has"),
+    ("question without answer", "## Words", "## Questions\n\n1. One?\n2. Two?\n3. Three?\n\n## Words", "one folded answer"),
+    ("length", "", "", "without its answers; a lesson has"),
+    ("nothing to remember", "", "", "has three lines"),
+    ("no lab", "", "", "the last section is"),
     ("sections", "", "", "no section '## The experiment'"),
 ]
 
@@ -115,7 +118,8 @@ def plant(folder, text):
 def check_lessons(folder):
     bad = []
     plant(folder, GOOD)
-    small = ("a lesson has", "no section", "no picture", "three questions", "there is no slides", "have a section")
+    small = ("a lesson has", "no section", "no picture", "three questions", "there is no slides", "have a section", "has three lines",
+             "the last section is")
     for fault in faults_of(folder):
         if not any(words in fault for words in small):
             bad.append(f"a right lesson: {fault}")

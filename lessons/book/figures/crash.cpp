@@ -6,6 +6,7 @@
 // partial or missing. The old file is run/model; `write` and `fsync` act on run/model.tmp, or on
 // run/model itself with --in-place.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
