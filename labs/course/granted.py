@@ -7,7 +7,8 @@
 Counted are the processor time of a run's processes, and the time in which all their threads sleep. Not counted is the
 time in which some thread is ready to run and waits for a processor, because another program has it. So a busy machine
 does not turn a slow run into a hang, and a run that waits forever, asleep or in a loop, is still found: in a loop, it
-uses processor time. The clock never runs faster than the wall clock.
+uses processor time. Time in which a run exchanges bytes with the judge is not counted as sleep either: it may wait for
+the judge, which has no processor. The clock never runs faster than the wall clock.
 
 Linux counts processor time per process, and /proc shows whether a thread is ready ("R"). A sample is taken at most
 every SAMPLE seconds, and a single read of /proc serves all runs of this judge.
@@ -77,19 +78,26 @@ class Granted:
 
     def __init__(self, root):
         self.seconds = 0.0
-        self._root, self._used, self._last = root, 0.0, time.monotonic()
+        self._root, self._used, self._last, self._exchanged = root, 0.0, time.monotonic(), False
+
+    def exchanged(self):
+        """The judge has read from the run or written to it."""
+        self._exchanged = True
+
+    def left(self):
+        """The seconds until the next sample."""
+        return max(self._last + SAMPLE - time.monotonic(), 0.0)
 
     def sample(self):
-        """Takes a sample if the last one is old enough. Returns the seconds until the next one."""
+        """Takes a sample if the last one is old enough."""
         now = time.monotonic()
         if now - self._last >= SAMPLE:
             used, ready = _tree(self._root)
+            ready = ready or self._exchanged
             asleep = used == self._used and not ready
             step = min(now - self._last, LONGEST_SLEEP if asleep else LONGEST_STEP)
             self.seconds += min(step, max(used - self._used, 0.0)) if ready else step
-            self._used, self._last = used, now
-            return SAMPLE
-        return SAMPLE - (now - self._last)
+            self._used, self._last, self._exchanged = used, now, False
 
     def end(self):
         """The run has ended; its last moments count by the wall clock. Returns the total."""

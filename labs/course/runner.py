@@ -71,14 +71,12 @@ def _exchange(process, pidfd, request, to_driver, from_driver, alarm, deadline):
         selector.register(process.stdout, selectors.EVENT_READ, "out")
         selector.register(pidfd, selectors.EVENT_READ, "end")
         ended, warned, clock, last = False, False, Granted(process.pid), time.monotonic() + LONGEST
-        while clock.seconds < deadline + GRACE and time.monotonic() < last:
-            ready = selector.select(0 if ended else clock.sample())
+        while (ended or clock.seconds < deadline + GRACE) and time.monotonic() < last:
+            ready = selector.select(0 if ended else clock.left())
             if ended and not ready:
                 break
-            if not warned and clock.seconds >= deadline:
-                os.write(alarm, b"!")
-                warned = True
             for key, _ in ready:
+                clock.exchanged()
                 if key.data == "request":
                     try:
                         pending = pending[os.write(to_driver, pending[:1 << 16]):]
@@ -97,6 +95,10 @@ def _exchange(process, pidfd, request, to_driver, from_driver, alarm, deadline):
                         selector.unregister(key.fileobj)
                     room = (MOST_ANSWER if key.data == "answer" else MOST_OUTPUT) - len(got[key.data])
                     got[key.data] += piece[:max(room, 0)]
+            clock.sample()
+            if not warned and clock.seconds >= deadline:
+                os.write(alarm, b"!")
+                warned = True
         if to_driver in [key.fd for key in selector.get_map().values()]:
             os.close(to_driver)
     return got, ended, clock.end()
@@ -151,8 +153,8 @@ def run(driver, scenario, values, limits):
         if folder:
             shutil.rmtree(folder, ignore_errors=True)
     answer, junk = _frame(bytes(got["answer"]), nonce)
-    if not ended and answer is None and junk.startswith(f"LABS {nonce} ".encode()):
-        junk = b""  # the deadline cut off the answer, which is not a cheat
+    if answer is None and junk.startswith(f"LABS {nonce} ".encode()):
+        junk = b""  # the deadline or a crash cut off the answer, which is not a cheat
     return Reply(answer, junk, jail.ended(process.returncode) if ended else None, got["out"].decode(errors="replace"),
                  time.monotonic() - begun, granted)
 

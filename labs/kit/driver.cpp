@@ -46,14 +46,15 @@ void forget() {
 }
 
 // Sends this process's only frame. The end of the scenario and the watchdog race to send it; the
-// first call wins.
-void answer(const std::string& status, const std::string& message, Observation& seen) {
-  if (answered.exchange(true)) return;
+// first call wins, and returns true.
+bool answer(const std::string& status, const std::string& message, Observation& seen) {
+  if (answered.exchange(true)) return false;
   seen.put("kit.status", status);
   seen.put("kit.message", message);
   const std::string body = seen.encode();
   const std::string frame = "LABS " + nonce + ' ' + std::to_string(body.size()) + '\n' + body;
   write_all(answers, frame);
+  return true;
 }
 
 }  // namespace channel
@@ -79,8 +80,7 @@ void watch(int alarm, double deadline) {
     std::string report = head;
     if (const Describe describe = describe_hang) report += describe();
     Observation none;
-    channel::answer("hang", report, none);
-    _exit(3);
+    if (channel::answer("hang", report, none)) _exit(3);
   }).detach();
 }
 

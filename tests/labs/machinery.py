@@ -144,6 +144,7 @@ class Runner(unittest.TestCase):
     ANSWER = 'n=$(head -c 4096 <&$1 | grep -a -A1 kit.nonce | tail -1); ' \
              'b=$(printf "kit.status s 4\\ndone\\nkit.message s 0\\n\\n"; echo x); b=${b%x}; ' \
              'printf "LABS %s %d\\n%s" "$n" "${#b}" "$b" >&$2; '
+    TORN = ANSWER.replace('"${#b}"', "99999")  # ends in the middle of an answer
 
     def test_an_answer(self):
         self.assertEqual(self.end(self.ANSWER)["kit.printed"], "")
@@ -155,6 +156,8 @@ class Runner(unittest.TestCase):
                                       ("echo PASS >&$2", Cheat, "channel"),
                                       ("echo LABS 00 5 >&$2; echo hello >&$2", Cheat, "channel"),
                                       (self.ANSWER + "echo more >&$2", Cheat, "channel"),
+                                      (self.TORN + "exit 3", Crash, "status 3 without an answer"),
+                                      (self.TORN + "kill -SEGV $$", Crash, "SIGSEGV"),
                                       (self.ANSWER + "exit 1", Crash, "then failed")):
             with self.assertRaises(verdict) as caught:
                 self.end(script)
