@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds and runs other people's CUDA programs on the emulator, and prints a table of the results.
 
-    samples.py CLONE NVCC [--only NAME ...] [--build-seconds N] [--run-seconds N] [--keep FOLDER] [--readme FILE]
+    samples.py CLONE NVCC [--only NAME ...] [--build-seconds N] [--run-seconds N] [--results FILE] [--readme FILE]
 
 CLONE: a clone of https://github.com/NVIDIA/cuda-samples or https://github.com/NVIDIA/multi-gpu-programming-models.
        The script copies each sample before it builds it, and leaves the clone as it is.
@@ -10,6 +10,9 @@ NVCC:  the build's wrapper of kernels/vgpu/nvcc (make nccl): build/release/nccl/
 A sample passes if it ends with exit code 0 and prints no word such as FAILED. A sample that does not compile is listed
 with the name that the compiler or the linker misses. Samples that link to a library other than the CUDA runtime are
 listed with the library, and are not tried. --readme replaces the part of FILE between the clone's two marks.
+
+On a busy machine some samples take too long. --results FILE keeps the results: the next run with the same file tries
+only those samples that have not passed, and the table has all. Begin another file for another version of the emulator.
 """
 import argparse
 import collections
@@ -214,7 +217,7 @@ def table(results, options):
         of[result.kind].append((name, result.reason))
     own = sum(len(of[kind]) for kind in of if kind != "library")
     compiled = own - len(of["refused"])
-    lines = [f"{own} samples need the CUDA runtime alone: {compiled} compile, {len(of['passed'])} pass.", "", "| result | samples |",
+    lines = [f"{own} samples were tried: {compiled} compile, {len(of['passed'])} pass.", "", "| result | samples |",
              "|---|---|"]
 
     def row(title, cell):
@@ -256,6 +259,7 @@ def main():
     parser.add_argument("--run-seconds", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=1, help="samples that are tried simultaneously")
     parser.add_argument("--keep", type=pathlib.Path, help="builds in this folder, and keeps it")
+    parser.add_argument("--results", type=pathlib.Path, help="a JSON file of the results so far: name, kind, reason")
     parser.add_argument("--readme", type=pathlib.Path)
     options = parser.parse_args()
     clone, nvcc = options.clone.resolve(), str(options.nvcc.absolute())
@@ -268,12 +272,19 @@ def main():
     unknown = set(options.only) - {s.name for s in samples}
     if unknown:
         sys.exit(f"{clone} has no sample {', '.join(sorted(unknown))}")
-    samples = [s for s in samples if not options.only or s.name in options.only]
-    results = []
+    known = {}
+    if options.results and options.results.is_file():
+        known = {name: Result(*result) for name, result in json.loads(options.results.read_text()).items()}
+    order = [s.name for s in samples]
+    samples = [s for s in samples if (not options.only or s.name in options.only) and
+               (s.name not in known or known[s.name].kind != "passed")]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for sample, result in zip(samples, pool.map(lambda s: tried(s, options), samples)):
-            results.append((sample.name, result))
+            known[sample.name] = result
             print(f"{sample.name}: {result.kind} {result.reason}", file=sys.stderr, flush=True)
+            if options.results:
+                options.results.write_text(json.dumps({n: [r.kind, r.reason] for n, r in known.items()}, indent=0))
+    results = [(name, known[name]) for name in order if name in known]
     commit = subprocess.run(["git", "-C", clone, "log", "-1", "--format=%h of %cs"], capture_output=True, text=True).stdout.strip()
     text = f"Commit {commit}; {time.strftime('%Y-%m-%d')}, at most {options.run_seconds} s a run.\n{table(results, options)}"
     print(text)

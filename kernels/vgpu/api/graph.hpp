@@ -1,5 +1,5 @@
-// CUDA graphs of a single stream. A capture stores the operations that are added to the stream, and
-// every launch adds all of them to a stream again.
+// CUDA graphs. A capture stores the operations that are added to the stream, and every launch adds
+// all of them to a stream again.
 //
 //     cudaStreamBeginCapture   kernel, copy, kernel   cudaStreamEndCapture --> graph
 //     cudaGraphInstantiate(graph) --> exec      cudaGraphLaunch(exec, stream), repeatedly
@@ -15,7 +15,9 @@
 // cudaThreadExchangeStreamCaptureMode changes the mode that a thread's own calls obey: a thread in
 // relaxed mode may make these calls during any capture.
 //
-// Events do not add other streams to a capture. Graphs cannot be built or changed node by node.
+// A stream that waits for an event of a capture joins it, and must be waited for before the capture
+// ends. A launch runs the operations one after the other, in a seeded order that keeps the waits.
+// foreign_graph.hpp has graphs that are built node by node.
 #pragma once
 
 #include <cstddef>
@@ -52,7 +54,7 @@ inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph
                                         std::size_t /*size*/) {
   return cudaGraphInstantiate(exec, graph, 0);
 }
-// `nodes` must be null, because nodes have no handles here.
+// With `nodes`, stores at most *count handles.
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);  // queued launches still run
