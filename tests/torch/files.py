@@ -180,10 +180,10 @@ def in_child(test, pipe, log):
 
 
 def stacks(group, log):
-    """Makes all processes of the group write their Python stacks; returns the end of the log."""
+    """Makes all processes of the group write their Python stacks; returns the log's beginning."""
     os.killpg(group, signal.SIGABRT)
     time.sleep(2)
-    return pathlib.Path(log).read_text(errors="replace")[-6000:]
+    return pathlib.Path(log).read_text(errors="replace")[:3000]
 
 
 def run_case(test, made):
@@ -203,6 +203,8 @@ def run_case(test, made):
             said = ("failed", "its process crashed", pathlib.Path(log).read_text(errors="replace")[-3000:])
     else:
         said = (*said[:2], stacks(child.pid, log))
+    if said[0] == "failed":  # a rank that crashed wrote its stack there
+        said = (*said[:2], said[2] + "\n" + pathlib.Path(log).read_text(errors="replace")[-3000:])
     try:
         os.killpg(child.pid, signal.SIGKILL)  # with ranks that are left
     except ProcessLookupError:
