@@ -50,8 +50,19 @@ tensor/parallel/test_*.py pipelining/test_s*.py checkpoint/test_*.py checkpoint/
 """.split()
 
 # Cases that pass over gloo and fail here, and why: regular expressions for FILE CASE.
-EXPECTED = {}
-# The message of a case that gets an exception of the right type, but with other words than gloo's.
+EXPECTED = {
+    r"^test_c10d_gloo.py (CommTest.test_broadcast_coalesced_gloo_cpu|DistributedDataParallelTest.test_gloo_backend_)":
+        "the case calls create_device() of gloo's own object",
+    r"^test_c10d_gloo.py GlooProcessGroupWithDispatchedCollectivesTests.test_all_to_all_single$":
+        "the case wants an error for a strided tensor, which works here",
+    r"^test_c10d_gloo.py ProcessGroupGlooTest.test_allreduce_coalesced_checks$":
+        "the case wants an error for an empty list, which is accepted here",
+    r"^test_c10d_gloo.py ProcessGroupGlooTest.test_set_gloo_pg_timeout$":
+        "PyTorch before 2.14 sets timeouts of gloo and NCCL only: ringsmith_torch.set_timeout()",
+}
+# What a case says that passes several tensors per process to a group's own method.
+SEVERAL = "one tensor for each process is needed, got"
+# What a case says that expects gloo's words in an exception of the right type.
 WORDS = re.compile(r'AssertionError: ".*" does not match "', re.S)
 
 
@@ -94,6 +105,8 @@ def put_in_place(made):
 
     for module in (dist, c10d, sys.modules["torch._C._distributed_c10d"]):
         module.ProcessGroupGloo = ProcessGroupGloo
+    # DDP's logger takes a group that is called gloo for an object of gloo's class, and reads its devices: SIGSEGV.
+    dist.Logger.set_construction_data_and_log = lambda *_: None
 
 
 def count_gloo(made):
@@ -180,10 +193,10 @@ def in_child(test, pipe, log):
 
 
 def stacks(group, log):
-    """Makes all processes of the group write their Python stacks; returns the end of the log."""
+    """Makes all processes of the group write their Python stacks; returns the log's beginning."""
     os.killpg(group, signal.SIGABRT)
     time.sleep(2)
-    return pathlib.Path(log).read_text(errors="replace")[-6000:]
+    return pathlib.Path(log).read_text(errors="replace")[:3000]
 
 
 def run_case(test, made):
@@ -203,6 +216,8 @@ def run_case(test, made):
             said = ("failed", "its process crashed", pathlib.Path(log).read_text(errors="replace")[-3000:])
     else:
         said = (*said[:2], stacks(child.pid, log))
+    if said[0] == "failed":  # a rank that crashed wrote its stack there
+        said = (*said[:2], said[2] + "\n" + pathlib.Path(log).read_text(errors="replace")[-3000:])
     try:
         os.killpg(child.pid, signal.SIGKILL)  # with ranks that are left
     except ProcessLookupError:
@@ -215,11 +230,11 @@ def run_case(test, made):
 
 
 def one_file(args):
-    """Runs a file's cases and prints a line of JSON for each. Called in a separate process."""
+    """Runs a file's cases and prints a line of JSON for each. Called in a process of its own."""
     made = memoryview(mmap.mmap(-1, 8)).cast("q")
     top = pathlib.Path(args.source).resolve()
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # so that the module's output is not mixed with the results
+    os.dup2(2, 1)  # what the module prints is not ours
 
     def say(case, verdict, words="", text=""):
         out.write(json.dumps({"case": case, "verdict": verdict, "words": words, "text": text}) + "\n")
@@ -260,6 +275,8 @@ def judge(row, args):
         return
     name = f"{row['file']} {row['case']}"
     row["why"] = next((why for pattern, why in EXPECTED.items() if re.search(pattern, name)), "")
+    if not row["why"] and SEVERAL in row["text"]:
+        row["why"] = "several tensors per process in the group's own method; torch.distributed has no such call"
     if not row["why"] and WORDS.search(row["text"]):
         row["why"] = "the error has the expected type, but not gloo's words"
     if not row["why"]:

@@ -152,6 +152,8 @@ def rank_main(kinds):
         "shared": (dist.new_group(backend="ringsmith"), ringsmith_torch.DistributedDataParallel),
     }
     for kind in kinds:
+        if kind == "fp16_hook" and not sums_float16(ways["gloo"][0]):
+            continue
         for way, (group, wrap) in ways.items():
             if way not in ways_of(kind):
                 continue
@@ -162,6 +164,18 @@ def rank_main(kinds):
     dist.destroy_process_group()
 
 
+def sums_float16(group):
+    import torch
+    import torch.distributed as dist
+    try:
+        dist.all_reduce(torch.ones(1, dtype=torch.float16), group=group)
+    except RuntimeError as error:  # gloo of PyTorch 2.14, before it communicates, on all ranks
+        if "scalar type" not in str(error):
+            raise
+        return False
+    return True
+
+
 def ways_of(kind):
     return ("gloo", "own") if kind == "fsdp" else ("gloo", "strict", "own", "shared")
 
@@ -170,6 +184,8 @@ def judge(world, kind, results):
     """Checks the results of all ranks by way, and prints one line per kind."""
     of = {way: sorted((r for r in results if r["kind"] == kind and r["way"] == way), key=lambda r: r["rank"])
           for way in ways_of(kind)}
+    if kind == "fp16_hook" and not any(of.values()) and ranks.torch_version() >= (2, 14):
+        return f"{world} ranks, {kind:10}: not compared: this version's gloo cannot sum float16"
     for way, rows in of.items():
         assert len(rows) == world, f"{kind}: {way} has {len(rows)} of {world} ranks"
         assert all(len(r["losses"]) >= STEPS for r in rows)
