@@ -180,7 +180,7 @@ def tried(sample, options):
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(sample.folder, folder)
     lib = pathlib.Path(options.nvcc).absolute().parent.parent.parent / "lib"  # NCCL's and the emulator's
-    environment = {"VGPU_DEVICES": "4", "LD_LIBRARY_PATH": str(lib), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **sample.environment, **os.environ}
+    environment = {"VGPU_DEVICES": "4", "VGPU_MEMORY_MB": "4096", "LD_LIBRARY_PATH": str(lib), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **sample.environment, **os.environ}
     try:
         for command in sample.commands:
             code, said = run(command, folder, options.build_seconds, environment)
