@@ -60,9 +60,9 @@ EXPECTED = {
     r"^test_c10d_gloo.py ProcessGroupGlooTest.test_set_gloo_pg_timeout$":
         "PyTorch before 2.14 sets timeouts of gloo and NCCL only: ringsmith_torch.set_timeout()",
 }
-# What a case says that passes several tensors per process to a group's own method.
+# The message of a case that passes several tensors per process to a group's own method.
 SEVERAL = "one tensor for each process is needed, got"
-# What a case says that expects gloo's words in an exception of the right type.
+# The message of a case that gets an exception of the right type, but with other words than gloo's.
 WORDS = re.compile(r'AssertionError: ".*" does not match "', re.S)
 
 
