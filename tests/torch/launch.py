@@ -86,8 +86,10 @@ def loss_of(texts, world, what):
 
 # ---- torchrun and ringrun ----
 def torchrun(world):
-    command = [shutil.which("torchrun"), f"--nproc_per_node={world}", "--master_addr=127.0.0.1",
-               f"--master_port={free_port()}", "-r", "1", "-t", "1", str(PROGRAM), *STEPS]
+    # Debian 13's torchrun also needs its own store without libuv.
+    meet = (["--master_addr=127.0.0.1", f"--master_port={free_port()}"] if ranks.torch_version() < (2, 0) else
+            ["--rdzv_backend=c10d", "--rdzv_endpoint=127.0.0.1:0", "--rdzv_conf=use_libuv=0"])
+    command = [shutil.which("torchrun"), f"--nproc_per_node={world}", *meet, "-r", "1", "-t", "1", str(PROGRAM), *STEPS]
     return loss_of(run([(command, variables())], "torchrun"), world, "torchrun")
 
 
