@@ -29,11 +29,17 @@ Result<double> on_cpu(const std::vector<double>& x, const std::vector<double>& w
   return r;
 }
 
+// Which arrays begin one element after a pack boundary.
+enum class Misaligned { none, all, weights };
+
 template <class T>
 Result<T> on_device(const std::vector<T>& x, const std::vector<T>& w, const std::vector<T>& b,
-                    const std::vector<T>& dy, std::size_t rows, std::size_t n, std::size_t offset) {
+                    const std::vector<T>& dy, std::size_t rows, std::size_t n,
+                    Misaligned misaligned) {
+  const std::size_t offset = misaligned == Misaligned::all ? 1 : 0,
+                    of_weights = misaligned == Misaligned::none ? 0 : 1;
   const OnDevice<T> dx_(x.size(), offset), y(x.size(), offset), mean(rows, 1), rstd(rows, 1),
-      dw(n, 1), db(n, 1), x_(x, offset), w_(w, 1), b_(b, 1), dy_(dy, offset);
+      dw(n, 1), db(n, 1), x_(x, offset), w_(w, of_weights), b_(b, of_weights), dy_(dy, offset);
   cuda::layer_norm<T>(x_.view(), w_.view(), b_.view(), 1e-5, y.span(), mean.span(), rstd.span());
   cuda::layer_norm_backward<T>(dy_.view(), x_.view(), w_.view(), mean.view(), rstd.view(),
                                dx_.span(), dw.span(), db.span());
@@ -49,21 +55,22 @@ TEST_CASE("layer norm on a device agrees with float64, and with itself bit for b
       {66, 1024}, {5, 1025}, {2, 4095}, {2, 4096}, {2, 4097}, {3, 5000}};
   for (const auto& [rows, n] : shapes)
     for (const bool affine : {true, false})
-      for (const std::size_t offset : {0, 1}) {
-        INFO(rows << " x " << n << ", affine " << affine << ", offset " << offset);
+      for (const auto misaligned : {Misaligned::none, Misaligned::all, Misaligned::weights}) {
+        INFO(rows << " x " << n << ", affine " << affine << ", misaligned "
+                  << static_cast<int>(misaligned));
         auto x = random_values(rows * n, 1, 2);
         for (float& v : x) v += 5.0F;
         const auto dy = random_values(rows * n, 2);
         const auto w = random_values(affine ? n : 0, 3), b = random_values(affine ? n : 0, 4);
         const auto r = static_cast<std::size_t>(rows), c = static_cast<std::size_t>(n);
-        const auto got = on_device(x, w, b, dy, r, c, offset);
+        const auto got = on_device(x, w, b, dy, r, c, misaligned);
         const auto want = on_cpu(widen(x), widen(w), widen(b), widen(dy), r, c);
         REQUIRE(distance(got.y, narrow(want.y)) < (n <= 3 ? 5e-5 : 1e-5));
         REQUIRE(distance(got.mean, narrow(want.mean)) < 3e-7);
         REQUIRE(distance(got.dw, narrow(want.dw)) < (n <= 3 ? 5e-5 : 1e-5));
         REQUIRE(distance(got.db, narrow(want.db)) < 3e-6);
         if (n > 3) REQUIRE(distance(got.dx, narrow(want.dx)) < 1e-5);
-        REQUIRE(on_device(x, w, b, dy, r, c, offset) == got);
+        REQUIRE(on_device(x, w, b, dy, r, c, misaligned) == got);
       }
 }
 
@@ -72,7 +79,7 @@ TEST_CASE("layer norm of doubles on a device agrees to 1e-12", "[cuda]") {
     const std::int64_t rows = 9;
     const auto x = widen(random_values(rows * n, 1)), dy = widen(random_values(rows * n, 2)),
                w = widen(random_values(n, 3)), b = widen(random_values(n, 4));
-    const auto got = on_device(x, w, b, dy, 9, static_cast<std::size_t>(n), 0);
+    const auto got = on_device(x, w, b, dy, 9, static_cast<std::size_t>(n), Misaligned::none);
     const auto want = on_cpu(x, w, b, dy, 9, static_cast<std::size_t>(n));
     for (const auto member : {&Result<double>::y, &Result<double>::dx, &Result<double>::dw,
                               &Result<double>::db, &Result<double>::rstd})
@@ -99,7 +106,7 @@ TEST_CASE("gradients of layer norm that are not wanted may be empty on a device"
   for (const std::size_t n : {5, 600, 4100}) {
     const auto size = static_cast<std::int64_t>(3 * n);
     const auto x = random_values(size, 1), dy = random_values(size, 2);
-    const auto all = on_device<float>(x, {}, {}, dy, 3, n, 0);
+    const auto all = on_device<float>(x, {}, {}, dy, 3, n, Misaligned::none);
     const OnDevice<float> x_(x), dy_(dy), mean(all.mean), rstd(all.rstd), dx(3 * n), db(n), dw(n);
     cuda::layer_norm_backward<float>(dy_.view(), x_.view(), {}, mean.view(), rstd.view(), dx.span(),
                                      {}, {});
@@ -131,9 +138,10 @@ struct Branch {
 template <class T>
 void check_branch(const Branch<T>& in, std::size_t rows, std::size_t n, int misaligned) {
   const auto off = [&](int array) { return std::size_t{misaligned == array ? 1U : 0U}; };
-  const OnDevice<T> x(in.x, off(1)), residual(in.residual, off(2)), w(in.w, 1), b(in.b, 1),
-      dy(in.dy, off(3)), dsum(in.dsum, off(4)), sum(in.x.size(), off(5)), y(in.x.size(), off(6)),
-      dx(in.x.size(), off(7)), mean(rows, 1), rstd(rows, 1), dw(n, 1), db(n, 1);
+  const OnDevice<T> x(in.x, off(1)), residual(in.residual, off(2)), w(in.w, off(8)),
+      b(in.b, off(9)), dy(in.dy, off(3)), dsum(in.dsum, off(4)), sum(in.x.size(), off(5)),
+      y(in.x.size(), off(6)), dx(in.x.size(), off(7)), mean(rows, 1), rstd(rows, 1), dw(n, 1),
+      db(n, 1);
   cuda::add_layer_norm<T>(x.view(), residual.view(), w.view(), b.view(), 1e-5, sum.span(), y.span(),
                           mean.span(), rstd.span());
   cuda::add_layer_norm_backward<T>(dy.view(), dsum.view(), sum.view(), w.view(), mean.view(),
@@ -143,7 +151,7 @@ void check_branch(const Branch<T>& in, std::size_t rows, std::size_t n, int misa
   // The results must have the bits of the separate kernels, whichever arrays are accessed in packs.
   const auto total = plus(in.x, in.residual);
   REQUIRE(same_bits(sum.host(), total));
-  const auto separate = on_device<T>(total, in.w, in.b, in.dy, rows, n, 0);
+  const auto separate = on_device<T>(total, in.w, in.b, in.dy, rows, n, Misaligned::none);
   REQUIRE(same_bits(got.y, separate.y));
   REQUIRE(same_bits(got.mean, separate.mean));
   REQUIRE(same_bits(got.rstd, separate.rstd));
@@ -171,7 +179,7 @@ TEMPLATE_TEST_CASE("layer norm with its residual: the bits of an addition and of
       {37, 768}, {66, 900}, {3, 1024}, {3, 1025}, {2, 2050}, {2, 4096}, {3, 4097}};
   for (const auto& [rows, n] : shapes)
     for (const bool affine : {true, false})
-      for (int misaligned = 0; misaligned <= 7; ++misaligned) {
+      for (int misaligned = 0; misaligned <= 9; ++misaligned) {
         if (misaligned > 0 && (!affine || n % 4 != 0)) continue;
         INFO(rows << " x " << n << ", affine " << affine << ", misaligned " << misaligned);
         const auto values = [](std::int64_t count, unsigned seed) {
