@@ -66,7 +66,7 @@ TEST_CASE("kernel_bench on the CPU shows one family, or refuses in one line", "[
   CHECK_THAT(bench({"softmax", "--no-oracle"}),
              ContainsSubstring("log_softmax") && !ContainsSubstring("AdamW"));
   const std::vector<std::vector<std::string>> all = {{"magic"},
-                                                     {"matmul", "--rung", "10"},
+                                                     {"matmul", "--rung", "11"},
                                                      {"matmul", "--rung", "3", "--device", "cpu"},
                                                      {"softmax", "--rung", "3"},
                                                      {"magic", "--device", "cuda"},

@@ -6,6 +6,7 @@
 
 #include "runtime/comm/process_group.hpp"
 #include "tests/support/device_bytes.hpp"
+#include "tests/support/same_value.hpp"
 
 namespace ringsmith::test {
 
@@ -99,7 +100,7 @@ class Guarded {
     }
     upload();
   }
-  // Returns the number of elements that differ in any bit from value(i), or n + 1 if a guard was
+  // Returns the number of elements that differ from value(i) (same_value()), or n + 1 if a guard was
   // overwritten. The second form compares elements [begin, begin + n).
   template <class F>
   [[nodiscard]] std::size_t wrong(F&& value) const {
@@ -112,7 +113,7 @@ class Guarded {
     std::size_t bad = 0;
     for (std::size_t i = 0; i < n; ++i) {
       const T x = value(i);
-      bad += std::memcmp(data + begin_ + (begin + i) * sizeof(T), &x, sizeof(T)) != 0 ? 1 : 0;
+      bad += same_value(data + begin_ + (begin + i) * sizeof(T), x) ? 0 : 1;
     }
     for (std::size_t i = 0; i < kGuard; ++i)
       if (data[i] != std::byte{0xA5} || data[begin_ + n_ * sizeof(T) + i] != std::byte{0xA5})
