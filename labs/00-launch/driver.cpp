@@ -215,9 +215,14 @@ KIT_SCENARIO(meet) {
     for (int i = 0; i < index && late[std::size_t(index)] < 0; ++i) await(ended, i);
     kit::Folder seen_by = folder;
     seen_by.answers_late_by(milliseconds(index == 0 ? in.integer("hesitate", 0) : 0));
+    // Also if the meeting throws: later processes wait for its end.
+    struct End {
+      kit::Folder& folder;
+      std::string name;
+      ~End() { folder.create(name, ""); }
+    } const end{ended, std::to_string(index)};
     meet_and_tell(seen_by, seat, in.integer("patience"), seen, seat.rank == in.integer("blank", -1),
                   {more.begin(), more.end()});
-    ended.create(std::to_string(index), "");
     return 0;
   });
   for (; index < int(ranks.size()); ++index)
