@@ -89,7 +89,7 @@ def cuda_samples(clone, nvcc):
             continue
         headers = [f for f in folder.rglob("*") if f.suffix in (".cu", ".cuh", ".cpp", ".h", ".hpp")]
         runs = arguments.get(name, {}).get("runs", [arguments.get(name, {})])
-        mpi = subprocess.run(["mpicxx", "-showme:compile"], capture_output=True, text=True).stdout.split() if "MPI" in cmake else []
+        mpi = subprocess.run(["mpic++", "-showme:compile"], capture_output=True, text=True).stdout.split() if "MPI" in cmake else []
         command = [nvcc, "-O2", "-std=c++17", "-Xcompiler", "-fopenmp", f"-I{clone}/Common", "-I.",
                    *[f"-I{i}" for listed in re.findall(r"include_directories\(([^)]*)\)", cmake) for i in re.split(r"[\s/]+", listed)
                      if i and i != ".." and (folder / i).is_dir()],
