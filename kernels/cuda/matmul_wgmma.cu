@@ -124,7 +124,7 @@ __device__ std::uint64_t slab_matrix(const bf16* slab, int k) {
 
 // Stores a consumer's 64 x kTileColumns of C from (row, column) on. `staging` is this warp's.
 template <class Out>
-__device__ void store(const Job<Out>& job, const Sums<kTileColumns>& sums, Out* c, int row,
+__device__ void store(const Job<Out>& job, const Accumulators<kTileColumns>& sums, Out* c, int row,
                       int column, Out* staging) {
   constexpr int kChunk = kStagedBytes / static_cast<int>(sizeof(Out)), kRow = kStagedRow<Out>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kBlock, 1)
   };
   auto* const my_staging =
       reinterpret_cast<Out*>(staging + (thread / kWarp - kWarpgroup / kWarp) * (kStagingBytes / 8));
-  Sums<kTileColumns> sums;
+  Accumulators<kTileColumns> sums;
   for (std::int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
     int previous = 0;
     for (int step = 0; step < steps; ++step, turn.next()) {

@@ -3,8 +3,9 @@
 //   lane      0    1    2  ...  31   0    1    2 ...        a team of 32 lanes (a warp) or of 256
 //   elements  0-3  4-7  8-11 ...     128- ...               (a block) holds a row in packs
 //
-// A lane holds up to kRowPacks packs, i.e. 512 floats in a warp and 4096 in a block. Longer rows are
-// read again in every pass, mostly from L2, by a version of the family that supports any length.
+// A lane holds up to kRowPacks packs, i.e. 512 floats in a warp and 4096 in a block. Longer rows
+// are read again in every pass, mostly from L2, by a version of the family that supports any
+// length.
 #pragma once
 
 #include "kernels/cuda/pack.cuh"

@@ -52,7 +52,7 @@ using Barrier = std::uint64_t;
 #define RINGSMITH_WHERE vgpu::Source where = vgpu::Source::current()
 
 template <int n>
-class Sums {
+class Accumulators {
  public:
   // Row lane / 4 + 8 half of the warp's 16, column 8 block + 2 (lane % 4) + next.
   float operator()(int block, int half, int next, RINGSMITH_WHERE) const {
@@ -84,7 +84,8 @@ inline std::uint32_t shared_bits(const void* p, RINGSMITH_WHERE) {
   return vgpu::shared_address(p, where);
 }
 template <bool a_by_k, bool b_by_k, int n>
-void multiply_async(Sums<n>& sums, std::uint64_t a, std::uint64_t b, bool add, RINGSMITH_WHERE) {
+void multiply_async(Accumulators<n>& sums, std::uint64_t a, std::uint64_t b, bool add,
+                    RINGSMITH_WHERE) {
   vgpu::multiply_async({sums.data(), a, b, n, a_by_k, b_by_k, add}, where);
 }
 inline void fence_multiply(RINGSMITH_WHERE) { vgpu::fence_multiply(where); }
@@ -94,7 +95,7 @@ void wait_multiply(RINGSMITH_WHERE) {
   vgpu::wait_multiply(may_remain, where);
 }
 template <int n>
-void finish_multiply(Sums<n>& /*sums*/, RINGSMITH_WHERE) {
+void finish_multiply(Accumulators<n>& /*sums*/, RINGSMITH_WHERE) {
   vgpu::wait_multiply(0, where);
 }
 template <int count>
@@ -110,7 +111,7 @@ void more_registers(RINGSMITH_WHERE) {
 #else
 
 template <int n>
-class Sums {
+class Accumulators {
  public:
   __device__ float operator()(int block, int half, int next) const {
     return data[block * 4 + half * 2 + next];
@@ -168,7 +169,7 @@ __device__ void wait_multiply() {
 }
 // The empty statement keeps the compiler from using a sum before the wait.
 template <int n>
-__device__ void finish_multiply(Sums<n>& sums) {
+__device__ void finish_multiply(Accumulators<n>& sums) {
   wait_multiply<0>();
 #pragma unroll
   for (float& sum : sums.data) asm volatile("" : "+f"(sum)::"memory");
@@ -187,7 +188,8 @@ __device__ void more_registers() {
 #define RINGSMITH_64(i) \
   RINGSMITH_16(i), RINGSMITH_16(i + 16), RINGSMITH_16(i + 32), RINGSMITH_16(i + 48)
 template <bool a_by_k, bool b_by_k>
-__device__ void multiply_async(Sums<128>& sums, std::uint64_t a, std::uint64_t b, bool add) {
+__device__ void multiply_async(Accumulators<128>& sums, std::uint64_t a, std::uint64_t b,
+                               bool add) {
   float(&d)[64] = sums.data;
   asm volatile(
       "{\n.reg .pred add;\nsetp.ne.s32 add, %66, 0;\n"
@@ -202,7 +204,8 @@ __device__ void multiply_async(Sums<128>& sums, std::uint64_t a, std::uint64_t b
 }
 
 template <bool a_by_k, bool b_by_k>
-__device__ void multiply_async(Sums<256>& sums, std::uint64_t a, std::uint64_t b, bool add) {
+__device__ void multiply_async(Accumulators<256>& sums, std::uint64_t a, std::uint64_t b,
+                               bool add) {
   float(&d)[128] = sums.data;
   asm volatile(
       "{\n.reg .pred add;\nsetp.ne.s32 add, %130, 0;\n"
@@ -240,7 +243,7 @@ __device__ void wait_multiply() {
   __trap();
 }
 template <int n>
-__device__ void finish_multiply(Sums<n>& sums) {
+__device__ void finish_multiply(Accumulators<n>& sums) {
   for (float& sum : sums.data) sum = 0;
 }
 template <int count>
@@ -248,7 +251,7 @@ __device__ void fewer_registers() {}
 template <int count>
 __device__ void more_registers() {}
 template <bool a_by_k, bool b_by_k, int n>
-__device__ void multiply_async(Sums<n>&, std::uint64_t, std::uint64_t, bool) {
+__device__ void multiply_async(Accumulators<n>&, std::uint64_t, std::uint64_t, bool) {
   __trap();
 }
 

@@ -198,10 +198,10 @@ KIT_SCENARIO(succession) {
   desks.observe(out);
 }
 
-// Runs task 3 alone. Process i is given rank ranks[i] of `world` and arrives late[i] ms after all have
-// started, or, if late[i] is -1, when the meetings of the processes before it have ended. Ranks
-// that are not in the list never arrive. The folder answers process 0 `hesitate` ms late. Rank
-// `blank` has an empty card; the others' cards end with `more`.
+// Runs task 3 alone. Process i is given rank ranks[i] of `world` and arrives late[i] ms after all
+// have started, or, if late[i] is -1, when the meetings of the processes before it have ended.
+// Ranks that are not in the list never arrive. The folder answers process 0 `hesitate` ms late.
+// Rank `blank` has an empty card; the others' cards end with `more`.
 KIT_SCENARIO(meet) {
   kit::Folder folder("meeting"), started("started"), ended("ended");
   const std::vector<std::int64_t> ranks = in.integers("ranks"), late = in.integers("late"),

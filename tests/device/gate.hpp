@@ -1,6 +1,7 @@
 // A gate in a stream: operations queued after it do not start before open(), so that tests do not
-// rely on timing. While a gate is closed, no other stream's host function starts, because the driver
-// calls them from one thread; two gates must open in the order in which their streams reach them.
+// rely on timing. While a gate is closed, no other stream's host function starts, because the
+// driver calls them from one thread; two gates must open in the order in which their streams reach
+// them.
 #pragma once
 
 #include <condition_variable>

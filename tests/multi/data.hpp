@@ -100,8 +100,8 @@ class Guarded {
     }
     upload();
   }
-  // Returns the number of elements that differ from value(i) (same_value()), or n + 1 if a guard was
-  // overwritten. The second form compares elements [begin, begin + n).
+  // Returns the number of elements that differ from value(i) (same_value()), or n + 1 if a guard
+  // was overwritten. The second form compares elements [begin, begin + n).
   template <class F>
   [[nodiscard]] std::size_t wrong(F&& value) const {
     return wrong(0, n_, value);
