@@ -20,6 +20,8 @@ for library in fmt nlohmann CLI; do
 done
 mkdir -p "$out/include/sys"  # glibc's header, which runtime/device needs; a page has one thread
 echo 'static const char __libc_single_threaded = 1;' > "$out/include/sys/single_threaded.h"
+mkdir -p "$out/include/linux"  # runtime/comm/transport/doorbell.hpp sleeps by system calls; a page never does
+printf '%s\n' 'enum { FUTEX_WAIT, FUTEX_WAKE };' '#define SYS_futex 0' 'extern "C" long syscall(long, ...);' > "$out/include/linux/futex.h"
 
 programs() {  # NAME SOURCE...
   local apps="labs/apps/common/agreement.cpp labs/apps/common/command_line.cpp labs/apps/common/files.cpp labs/apps/common/text.cpp
