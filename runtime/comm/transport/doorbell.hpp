@@ -45,7 +45,7 @@ struct alignas(kLine) Doorbell {
   }
   // The wait of an owner that sleeps on `rings`: until wake_futex(), for less than a second.
   void sleep_on_futex(std::uint32_t seen, std::chrono::nanoseconds limit) {
-    const timespec time{0, limit.count()};
+    const timespec time{0, static_cast<long>(limit.count())};
     syscall(SYS_futex, &rings, FUTEX_WAIT, seen, &time, nullptr, 0);
   }
 
