@@ -9,7 +9,7 @@
 //   wgmma    128 threads multiply 64 x 16 by 16 x 256 numbers of shared memory by one instruction.
 //            Their registers hold nothing but sums
 //   barriers in shared memory say when a slab has arrived and when it has been used. A thread waits
-//            only for what it needs, whereas __syncthreads() waits for all threads
+//            only for the slabs that it uses, whereas __syncthreads() waits for all threads
 //
 //   a block: 3 warpgroups, and always the only block of its multiprocessor
 //

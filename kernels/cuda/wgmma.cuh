@@ -15,8 +15,8 @@
 //   wait(b, parity)      until the phase of this parity has ended: the first has parity 0
 //   copy_box(to, map, b, x, y, z)   copies the map's box at (x, y, z), zeros outside of the tensor,
 //                        to shared memory. The bytes arrive at b
-//   fence_async_proxy()  the copies and products of this block see what the thread has stored in
-//                        shared memory, which they otherwise need not
+//   fence_async_proxy()  the copies and products of this block see the thread's stores in shared
+//                        memory, which they otherwise need not
 //
 // A box has rows of 128 bytes, and the copy swizzles them: the 16-byte parts of row r are stored in
 // the order part ^ (r % 8). So 8 rows of one column are in different banks. The product undoes it.
@@ -25,7 +25,7 @@
 //                        bytes. Before the swizzle, element k of line i is at byte
 //                          i / 8 stride + i % 8 * 128 + 2 k                  (stored by lines)
 //                          i / 64 leading + k / 8 stride + k % 8 * 128 + i % 64 * 2   (by k)
-//                        By lines, numbers of one line are neighbours; by k, those of one k
+//                        By lines, numbers of one line are neighbours; by k, numbers of one k
 //   multiply_async(sums, a, b, add)   64 x n sums (+)= A (64 x 16) B (16 x n), later
 //   fence_multiply()     before the first product, and whenever a thread has used its sums
 //   commit_multiply()    makes one group of the products since the last commit

@@ -1,4 +1,4 @@
-// What a block's copies, products and barriers of api/wgmma.hpp have in flight.
+// The state of a block's copies, products and barriers (api/wgmma.hpp) that are in flight.
 //
 // The async proxy is the part of a multiprocessor through which tensor copies and wgmma access
 // shared memory. Ordinary stores are not visible there without a fence. Here `seen_` is a second
@@ -49,7 +49,7 @@ class AsyncProxy {
   void wait(unsigned warp, unsigned may_remain);
   [[nodiscard]] bool in_flight(unsigned warp, const float* sums) const;
 
-  // What a barrier still waits for.
+  // Names the arrivals and bytes for which a barrier still waits.
   [[nodiscard]] std::string describe(const void* barrier) const;
 
  private:

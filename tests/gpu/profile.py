@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""profile.py CSV [CSV...] [--step-counts PROGRAM] [--memory TB/s]: the parts of a step as a GPU has run them, in the parts of step_table.py.
+"""profile.py CSV [CSV...] [--step-counts PROGRAM] [--memory TB/s]: a step as a GPU has run it, divided into the parts of
+step_table.py. Kernels that belong to no part there are counted as "other".
 
 A CSV is the output of Nsight Compute for the last step of train_bench (run.sh, part `profile`):
 
-    ncu --csv --profile-from-start off --metrics gpu__time_duration.sum,dram__bytes.sum,sm__inst_issued.sum train_bench gpt ...
+    ncu --csv --profile-from-start off --metrics gpu__time_duration.sum,dram__bytes.sum,sm__inst_issued.sum \\
+      train_bench gpt ...
 
 The first line of a CSV that begins with "batch" gives the number of sequences (run.sh writes it). ncu runs one kernel at a
 time, so the sum contains no gaps between kernels, and a kernel finds higher clocks than in a long run.
@@ -24,6 +26,7 @@ import step_table
 PRODUCTS = re.compile(r"nvjet|cutlass|cublas|gemm|epilogue::|pipelined<|splitKreduce", re.I)
 UNITS = {"ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "usecond": 1e-6, "ms": 1e-3, "msecond": 1e-3,
          "byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "inst": 1}
+OTHER = "other"
 TIME, BYTES, ISSUED = "gpu__time_duration.sum", "dram__bytes.sum", "sm__inst_issued.sum"
 
 
@@ -34,7 +37,10 @@ def part_of(name, after_loss):
         return "products, backward" if after_loss else "products, forward"
     if "BinaryOp<9>" in name:
         return "GELU, backward"
-    part = step_table.part_of(name)
+    try:
+        part = step_table.part_of(name)
+    except SystemExit:  # of another library, or of a changed step
+        return OTHER
     return "residual, forward" if part == "residual, backward" and not after_loss else part
 
 
@@ -67,9 +73,11 @@ def table(path, model):
     parts = measured(launches)
     predicted = {}
     if model is not None:
+        if batch is None:
+            raise SystemExit(f"profile.py: '{path}' does not say of how many sequences it is: add a line 'batch 4' at its top")
         predicted = {p.name: p.seconds * 1e3 for p in step_table.predict(model, step_table.gpt2(batch))}
     head = f"{'part':33} launches     ms     GB   GB/s  G issued"
-    lines = [f"{batch} sequences", head + ("  predicted ms" if predicted else "")]
+    lines = [f"{batch or 'an unknown number of'} sequences", head + ("  predicted ms" if predicted else "")]
     order = [*step_table.PARTS, "fills"]
     for name in sorted(parts, key=lambda n: order.index(n) if n in order else len(order)):
         p = parts[name]

@@ -119,8 +119,38 @@ def kept(out):
           "the parts before the one that was killed are not in the report", parts, *seen)
 
 
+PROFILE = """batch 4
+==PROF== Connected to process 7
+"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"
+"0","nvjet_sm90_tst_192x128","gpu__time_duration.sum","us","1,500.5"
+"0","nvjet_sm90_tst_192x128","dram__bytes.sum","Mbyte","3.5"
+"1","void ringsmith::<unnamed>::map_packs<ringsmith::<unnamed>::BinaryOp<0>, float>","gpu__time_duration.sum","ns","2000"
+"2","void ringsmith::<unnamed>::logit_gradient<256, 8, ringsmith::bf16>","gpu__time_duration.sum","us","3"
+"3","nvjet_sm90_tst_192x128","gpu__time_duration.sum","ms","0.25"
+"4","void ringsmith::<unnamed>::map_packs<ringsmith::<unnamed>::BinaryOp<9>, ringsmith::bf16>","gpu__time_duration.sum","us","4"
+"5","void somebody::elses<int>","gpu__time_duration.sum","us","1000"
+"""
+
+
+def profile(folder):
+    """Checks that profile.py divides a step by names and order, and refuses files without a measurement."""
+    def told(text):
+        (folder / "step.csv").write_text(text)
+        return subprocess.run([COMMAND[0].with_name("profile.py"), folder / "step.csv"], capture_output=True, text=True)
+
+    done = told(PROFILE)
+    rows = {line[:33].strip(): line[33:].split()[:2] for line in done.stdout.splitlines()[2:]}
+    check(done.returncode == 0 and rows == {
+        "products, forward": ["1", "1.50"], "products, backward": ["1", "0.25"], "residual, forward": ["1", "0.00"],
+        "GELU, backward": ["1", "0.00"], "classifier": ["1", "0.00"], "other": ["1", "1.00"], "sum": ["6", "2.76"]},
+        "another division", done.stdout, done.stderr)
+    for text in ("", "batch 4\n==ERROR== The application returned an error code (9).\n"):
+        done = told(text)
+        check(done.returncode == 1 and done.stderr.count("\n") == 1 and "no row of ncu --csv" in done.stderr, "not refused", done)
+
+
 def main():
-    for case in (wrong_options, old_driver, order, complete, budget, failed, killed, kept):
+    for case in (profile, wrong_options, old_driver, order, complete, budget, failed, killed, kept):
         with tempfile.TemporaryDirectory() as folder:
             case(pathlib.Path(folder))
         print(f"{case.__name__}: as it must be")
