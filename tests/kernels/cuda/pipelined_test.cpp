@@ -20,27 +20,18 @@ void check(const ProductCase& c, cuda::PipelineStages stages) {
 }  // namespace
 
 TEST_CASE("pipelined products of bf16: sizes around the tile and the slab", "[cuda][pipelined]") {
-  for (const auto stages : kStages)
-    for (const ProductCase& size : std::vector<ProductCase>{{1, 1, 1},
-                                                            {1, 1, 0},
-                                                            {16, 8, 16},
-                                                            {17, 9, 33},
-                                                            {127, 129, 31},
-                                                            {128, 128, 32},
-                                                            {130, 40, 160},
-                                                            {5, 131, 257}})
-      for (int order = 0; order < 4; ++order)
-        // With gaps 0 and 8, packs fit if the sizes do. With gap 1, packs never fit. With kFit,
-        // rows may end with a partial pack.
-        for (const std::int64_t gap : {std::int64_t{0}, std::int64_t{8}, std::int64_t{1}, kFit}) {
-          ProductCase c = size;
-          c.a_by_columns = order % 2 == 1;
-          c.b_by_columns = order / 2 == 1;
-          c.gap = gap;
-          INFO(c.m << " x " << c.n << " x " << c.k << ", order " << order << ", gap " << gap
-                   << ", stages " << (stages == cuda::PipelineStages::two ? 2 : 4));
-          check(c, stages);
-        }
+  for (const auto stages : kStages) {
+    INFO("stages " << (stages == cuda::PipelineStages::two ? 2 : 4));
+    for_each_layout({{1, 1, 1},
+                     {1, 1, 0},
+                     {16, 8, 16},
+                     {17, 9, 33},
+                     {127, 129, 31},
+                     {128, 128, 32},
+                     {130, 40, 160},
+                     {5, 131, 257}},
+                    [&](const ProductCase& c) { check(c, stages); });
+  }
 }
 
 TEST_CASE("pipelined products of bf16: batches, biases, sums that are added to",

@@ -124,4 +124,20 @@ void check_product(const ProductCase& c, const Multiply& multiply) {
   REQUIRE(gaps == got.size() - written);  // no gap was written
 }
 
+// Calls f(case) for the sizes in all storage orders, with gaps: 0 and 8, whose rows are aligned if
+// the sizes are multiples of 8; 1, whose rows never are; and kFit, whose rows always are.
+template <class F>
+void for_each_layout(const std::vector<ProductCase>& sizes, const F& f) {
+  for (const ProductCase& size : sizes)
+    for (int order = 0; order < 4; ++order)
+      for (const std::int64_t gap : {std::int64_t{0}, std::int64_t{8}, std::int64_t{1}, kFit}) {
+        ProductCase c = size;
+        c.a_by_columns = order % 2 == 1;
+        c.b_by_columns = order / 2 == 1;
+        c.gap = gap;
+        INFO(c.m << " x " << c.n << " x " << c.k << ", order " << order << ", gap " << gap);
+        f(c);
+      }
+}
+
 }  // namespace ringsmith::testing

@@ -25,25 +25,15 @@ bool here() {
 
 TEST_CASE("products by wgmma: sizes around the tile and the slab", "[cuda][wgmma]") {
   if (!here()) return;
-  for (const ProductCase& size : std::vector<ProductCase>{{1, 1, 1},
-                                                          {1, 1, 0},
-                                                          {64, 8, 16},
-                                                          {65, 9, 33},
-                                                          {127, 257, 63},
-                                                          {128, 256, 64},
-                                                          {130, 40, 320},
-                                                          {5, 263, 513}})
-    for (int order = 0; order < 4; ++order)
-      // With gaps 0 and 8, a tensor map can describe the operands if the sizes are multiples of 8.
-      // With gap 1 it never can. With kFit it always can, except for batches.
-      for (const std::int64_t gap : {std::int64_t{0}, std::int64_t{8}, std::int64_t{1}, kFit}) {
-        ProductCase c = size;
-        c.a_by_columns = order % 2 == 1;
-        c.b_by_columns = order / 2 == 1;
-        c.gap = gap;
-        INFO(c.m << " x " << c.n << " x " << c.k << ", order " << order << ", gap " << gap);
-        check(c);
-      }
+  for_each_layout({{1, 1, 1},
+                   {1, 1, 0},
+                   {64, 8, 16},
+                   {65, 9, 33},
+                   {127, 257, 63},
+                   {128, 256, 64},
+                   {130, 40, 320},
+                   {5, 263, 513}},
+                  [](const ProductCase& c) { check(c); });
 }
 
 TEST_CASE("products by wgmma: more tiles than blocks, more rows than a group", "[cuda][wgmma]") {
