@@ -262,8 +262,8 @@ class Sharded {
   }
 
   // Task 8. Returns the values and momenta of the whole model on rank 0, and two empty lists on the
-  // others. All ranks call it. Only rank 0 may hold more than one whole unit. Two gathers for each
-  // unit that has parameters: the values', then the momenta's.
+  // others. All ranks call it. Only rank 0 may hold more than one whole unit. Unit by unit, two
+  // gathers for each unit that has parameters: the values', then the momenta's.
   WholeState whole() {
 #ifdef SOLUTION
     WholeState state;
