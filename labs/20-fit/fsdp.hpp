@@ -245,7 +245,7 @@ class Sharded {
 
   // Task 7. Calls sgd() for the elements of this rank's shards, and sets the gradients to zero.
   // Several calls of forward_backward() before it accumulate. Throws std::logic_error, and changes
-  // nothing, if there was none since the last step. Sends nothing.
+  // nothing, if there was none since the last step() or load(). Sends nothing.
   void step(float lr, float mu) {
 #ifdef SOLUTION
     if (!reduced_) throw std::logic_error("step: no forward_backward() since the last one");
