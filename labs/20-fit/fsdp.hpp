@@ -214,8 +214,8 @@ class Sharded {
   // options.keep they need n, because every unit stays gathered until its backward is done.
   // Task 6: with options.prefetch, the gather of the unit that is needed next, if it is not
   // gathered, is started before a unit computes, in forward and in backward, so that the network
-  // and the processor work simultaneously. Two whole units is the most that a rank holds (except
-  // with options.keep).
+  // and the processor work simultaneously. If that unit has no parameters, no gather is started.
+  // Two whole units is the most that a rank holds (except with options.keep).
   template <class Model>
   void forward_backward(Model& model, Options options = {}) {
 #ifdef SOLUTION
