@@ -8,7 +8,8 @@
 //     its gradient: reduce-scatter          ABC         DEF         G..
 //
 // A unit is a piece of the model, for instance a layer. The points are padding: all shards of a
-// unit have the same length. No rank ever holds more than two whole units.
+// unit have the same length. While it trains, no rank holds more than two whole units (without
+// Options::keep).
 #pragma once
 
 #include <algorithm>
@@ -132,8 +133,8 @@ class Unit {
 
   // Task 4. Averages a gradient over the ranks, and *adds* this rank's shard of the average to the
   // shard of the gradient: divides each element by the number of ranks, sums, then adds. One
-  // collective. gradient: this rank's gradient of all parameters, laid end to end. Frees its memory
-  // (leaves it with a capacity of 0).
+  // collective, or none for a unit of no parameters. gradient: this rank's gradient of all
+  // parameters, laid end to end. Frees its memory in each case: leaves it with a capacity of 0.
   void reduce(std::vector<float>& gradient) {
 #ifdef SOLUTION
     if (shard_.padded != 0) {
