@@ -56,7 +56,7 @@ def main():
         faults |= faults_of([s for s in sources if s.exists()], "which are compiled as one unit")
     libraries = {name: patterns for name, patterns in judged()}
     for name, patterns in libraries.items():
-        sources = [p for p in build.sources_of(patterns) if p.suffix in (".cpp", ".cu")]
+        sources = [p for p in build.sources_of(patterns) if p.suffix in build.COMPILED]
         if not sources:
             sys.exit(f"units.py: no sources in the judge's library {name}: have its patterns changed?")
         faults |= faults_of([p.relative_to(ROOT) for p in sources], f"which are in the judge's library {name}")
