@@ -264,7 +264,8 @@ def zero(source, cursor):
         return
     names = dict.fromkeys(filter(None, map(source.of, settings_of(cursor))))
     for name in [n for n in names if n != left and re.fullmatch(r"[\w.]+(->\w+)?", n)][:2]:
-        source.replace("zero", cursor, f"if ({name} != 0) {source.of(cursor)}", "statement")
+        # Not an if, which would take the else of an unbraced statement.
+        source.replace("zero", cursor, f"{name} != 0 ? void({source.of(cursor)}) : void()", "statement")
 
 
 def handler(source, cursor):
