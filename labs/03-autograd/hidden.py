@@ -1,5 +1,7 @@
 """Hidden tests of lab 03: random graphs, frozen and unused leaves, the second backward, depth,
 memory."""
+import math
+
 from labs.course.lab import load_sibling
 from labs.course.testing import expect, lab_test
 
@@ -44,6 +46,9 @@ def random_graphs(lab):
             got = grads_of(seen, f"hook{n}")[row[2]]
             expect.that(got == wanted[row[2]], f"when the hook of leaf {row[2]} ran, its gradient was {got}, must be "
                         f"{wanted[row[2]]}", seen)
+    p = Program()  # infinite values, and an infinite gradient
+    x, far = p.leaf([2]), p.leaf([math.inf], needs=False)
+    run(lab, p, p.sum(p.relu(p.mul(x, far))))
 
 
 @lab_test

@@ -2,7 +2,7 @@
 import math
 
 from labs.course.lab import load_sibling
-from labs.course.testing import WORLDS, lab_test
+from labs.course.testing import WORLDS, floats, lab_test
 
 HIDDEN_SEED = 59031774
 public = load_sibling(__file__, "public")
@@ -82,6 +82,14 @@ def trainings(lab):
         run.train()
         run.step(0.5, 0.5)
         run.check(lab)
+    # A load copies: -0 remains -0.
+    run, other = Training(rng, 2, [[3], [2, 2]]), Training(rng, 3, [[3], [2, 2]])
+    other.value = other.momentum = [[-0.0] * n for n in other.counts]
+    run.load([(r, 3, *other.shard(r)) for r in range(3)])
+    run.save()
+    seen = run.check(lab)
+    for rank in range(2):
+        public.expect.same_bits(f"the saved shard on rank {rank} after a load", seen[f"saved.{rank}"], floats(run.saved[rank]), seen)
 
 
 @lab_test

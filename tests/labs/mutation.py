@@ -117,7 +117,7 @@ class Mutators(unittest.TestCase):
     def test_kinds_that_attacks_found(self):
         changes = {(m.operator, m.old, m.put) for m in made(ANNOTATED, "kinds")[1]}
         for wanted in [("exception", "...", "const std::exception&"), ("exception", "invalid_argument", "out_of_range"),
-                       ("zero", "result = value * rate", "if (rate != 0) result = value * rate"),
+                       ("zero", "result = value * rate", "rate != 0 ? void(result = value * rate) : void()"),
                        ("sign", "value * rate", "((value * rate) + 0)"),
                        ("sign", "value * rate", "((value * rate) + 0 * (value * rate))"),
                        ("wait", "peer", "(peer) + 1"), ("report", "peer", "(peer) + 1")]:
