@@ -22,10 +22,11 @@ ATTENTION = "kernels/cuda/attention_tensor.cu"
 OPTIM, LOSS, NORM = "kernels/cuda/optim.cu", "kernels/cuda/loss.cu", "kernels/cuda/layernorm.cu"
 ELEMENTWISE, COPY = "kernels/cuda/elementwise.cu", "kernels/cuda/copy.cu"
 TABLE, PACK = "kernels/cuda/table.cuh", "kernels/cuda/pack.cuh"
-CASES = {PIPELINED: "[pipelined]", WGMMA: "[wgmma]", LIBRARY: "[cublaslt]", EMBEDDING: "*embedding*,*one row*,*outside the table*", ATTENTION: "[attention_tensor]",
+FIRST_BAD = "kernels/cuda/first_bad.cuh"
+CASES = {PIPELINED: "[pipelined]", WGMMA: "[wgmma]", LIBRARY: "[cublaslt]", EMBEDDING: "*embedding*,*one row*,*outside the table*,*bad indices*", ATTENTION: "[attention_tensor]",
          OPTIM: "[optim]", LOSS: "[cross_entropy],[classifier]", NORM: "[add_layer_norm],[half]", ELEMENTWISE: "[half]",
          COPY: "[half]"}
-USERS = {TABLE: OPTIM, PACK: ELEMENTWISE, HOPPER: WGMMA}
+USERS = {TABLE: OPTIM, PACK: ELEMENTWISE, HOPPER: WGMMA, FIRST_BAD: EMBEDDING}
 
 # Description, source, then the text to replace and its replacement.
 PLANTED = [
@@ -113,7 +114,14 @@ PLANTED = [
     ("digits are counted before all are there", EMBEDDING, "p.digit(p.from[first + thread]);\n    __syncthreads();",
      "p.digit(p.from[first + thread]);"),
     ("the next tile's digits come while these are read", EMBEDDING, "    __syncthreads();  // the digits have been read\n", ""),
-    ("totals are added before all are there", EMBEDDING, "totals[threadIdx.x] = total;\n  __syncthreads();", "totals[threadIdx.x] = total;"),
+    ("a lane's tiles begin where its first begins", EMBEDDING, "= place + places[k]", "= place"),
+    ("after 128 tiles a digit begins again", EMBEDDING, "before + sum_before(sum)", "sum_before(sum)"),
+    ("a warp's first lanes add their own sums", EMBEDDING, "if (lane >= distance) sum += earlier", "sum += earlier"),
+    ("digits of other warps count as none", EMBEDDING, "warp_reduce(earlier, Plus{}) + ", ""),
+    ("an error is that of any thread of the block", FIRST_BAD, "if (static_cast<unsigned long long>(i) == first)", "if (i < n)"),
+    ("an error is looked for before all threads have theirs", FIRST_BAD, "  __syncthreads();\n  if (static_cast", "  if (static_cast"),
+    ("a thread of the check looks at one index", FIRST_BAD, "while (i < n && !bad(i)) i += item_stride();", "if (i < n && !bad(i)) i = n;"),
+    ("blocks record their errors in one place", FIRST_BAD, "findings[blockIdx.x]", "findings[0]"),
     ("equal rows change their order", EMBEDDING, "for (int u = 0; u < thread; ++u) earlier",
      "for (int u = thread + 1; u < static_cast<int>(smaller(kTile, p.n - tile * kTile)); ++u) earlier"),
     ("the highest digit is not sorted by", EMBEDDING, "pass.shift < bits", "pass.shift + kDigitBits < bits"),
