@@ -139,7 +139,7 @@ nvcc-build: deps ## build by nvcc all that test-gpu runs, for compute capability
 	else echo "nvcc-build: nvcc was not found: NOT built"; fi
 
 test-planted: configure ## plant mistakes in copies of kernels, one by one; the tests must find each (long)
-	@$(COMPILE) tests_kernels_cuda
+	@$(COMPILE) tests_kernels_cuda tests_comm_cuda
 	@tests/kernels/cuda/planted.py "$(DIR)"
 
 nccl: configure ## libringsmith_nccl.so: NCCL's interface on our rings

@@ -26,6 +26,7 @@
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/scratch.hpp"
 #include "kernels/cuda/strided.cuh"
+#include "kernels/cuda/tree.cuh"
 #include "kernels/embedding.hpp"
 #include "runtime/base/error.hpp"
 
@@ -74,7 +75,9 @@ struct Pass {
   Use* to;
   std::int64_t n, tiles;
   int shift;
-  unsigned* counts;  // [digit][tile]: number of uses; after place_digits(), the first's position
+  // [digit][tile]: number of uses; after place_digits(), that of the same digit in earlier tiles
+  unsigned* counts;
+  unsigned* totals;  // [digit]: number of uses, by place_digits()
 
   [[nodiscard]] __device__ unsigned digit(const Use& use) const {
     return use.row >> shift & (kDigits - 1);
@@ -96,41 +99,55 @@ __global__ void __launch_bounds__(kThreads) count_digits(Pass p) {
   }
 }
 
-// Calls f(place, count) for each tile's count in order. f may change the count at `place`, so the
-// compiler cannot load ahead. Here, kTogether loads are in flight, each of which takes most of a
-// microsecond.
-template <class F>
-__device__ void each_count(unsigned* counts, std::int64_t tiles, const F& f) {
-  constexpr int kTogether = 16;
-  for (std::int64_t tile = 0; tile < tiles; tile += kTogether) {
-    unsigned loaded[kTogether];
-#pragma unroll
-    for (int k = 0; k < kTogether; ++k) loaded[k] = tile + k < tiles ? counts[tile + k] : 0;
-#pragma unroll
-    for (int k = 0; k < kTogether; ++k)
-      if (tile + k < tiles) f(counts[tile + k], loaded[k]);
+// The sum of `value` over the warp's lanes before this one.
+__device__ unsigned sum_before(unsigned value) {
+  const auto lane = static_cast<int>(threadIdx.x % kWarp);
+  unsigned sum = value;
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const unsigned earlier = __shfl_up_sync(0xffffffffU, sum, distance);
+    if (lane >= distance) sum += earlier;
   }
+  return sum - value;
 }
 
-// One block: replaces counts[digit][tile] with the sum of all counts before it.
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kTogether = 4;  // counts that a lane loads before it uses any of them
+
+// A warp per digit. Counts of 128 tiles, or 32,768 uses, cost one latency of the memory.
 __global__ void __launch_bounds__(kThreads) place_digits(Pass p) {
-  __shared__ unsigned totals[kDigits];
-  unsigned* const mine = p.counts + static_cast<std::int64_t>(threadIdx.x) * p.tiles;
-  unsigned total = 0;
-  each_count(mine, p.tiles, [&](unsigned&, unsigned count) { total += count; });
-  totals[threadIdx.x] = total;
-  __syncthreads();
+  const std::int64_t digit = blockIdx.x * kWarps + threadIdx.x / kWarp;
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  unsigned* const counts = p.counts + digit * p.tiles;
   unsigned before = 0;
-  for (unsigned digit = 0; digit < threadIdx.x; ++digit) before += totals[digit];
-  each_count(mine, p.tiles, [&](unsigned& place, unsigned count) {
-    place = before;
-    before += count;
-  });
+  for (std::int64_t first = 0; first < p.tiles; first += kWarp * kTogether) {
+    const std::int64_t mine = first + lane * kTogether;
+    unsigned places[kTogether], sum = 0;
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) {
+      places[k] = sum;
+      sum += mine + k < p.tiles ? counts[mine + k] : 0;
+    }
+    const unsigned place = before + sum_before(sum);
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k)
+      if (mine + k < p.tiles) counts[mine + k] = place + places[k];
+    before = __shfl_sync(0xffffffffU, place + sum, kWarp - 1);
+  }
+  if (lane == 0) p.totals[digit] = before;
+}
+
+// The number of uses whose digit is smaller than the thread's number.
+__device__ unsigned start_of_digit(const unsigned* totals) {
+  const unsigned warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  unsigned earlier = 0;  // in the digits of the warps before this one
+  for (unsigned w = 0; w < warp; ++w) earlier += totals[w * kWarp + lane];
+  return warp_reduce(earlier, Plus{}) + sum_before(totals[threadIdx.x]);
 }
 
 __global__ void __launch_bounds__(kThreads) move_uses(Pass p) {
-  __shared__ unsigned digits[kTile];
+  __shared__ unsigned digits[kTile], starts[kDigits];
   const int thread = static_cast<int>(threadIdx.x);
+  starts[thread] = start_of_digit(p.totals);
   for (std::int64_t tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
     const std::int64_t i = tile * kTile + thread;
     Use use{};
@@ -142,7 +159,8 @@ __global__ void __launch_bounds__(kThreads) move_uses(Pass p) {
     if (i < p.n) {
       unsigned earlier = 0;  // uses with the same digit before this one in the tile
       for (int u = 0; u < thread; ++u) earlier += digits[u] == digits[thread] ? 1 : 0;
-      p.to[p.counts[digits[thread] * p.tiles + tile] + earlier] = use;
+      const unsigned digit = digits[thread];
+      p.to[starts[digit] + p.counts[digit * p.tiles + tile] + earlier] = use;
     }
     __syncthreads();
   }
@@ -155,12 +173,12 @@ const Use* sort_uses(const std::int64_t* index, std::int64_t n, std::int64_t row
     uses[i] = {static_cast<unsigned>(inside ? index[i] : rows), static_cast<unsigned>(i)};
   });
   const std::int64_t tiles = ceil_div(n, kTile);
-  const Scratch<unsigned> counts(kDigits * tiles);
-  Pass pass{uses, uses + n, n, tiles, 0, counts.data()};
+  const Scratch<unsigned> counts(kDigits * tiles + kDigits);
+  Pass pass{uses, uses + n, n, tiles, 0, counts.data(), counts.data() + kDigits * tiles};
   const auto bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(rows)));
   for (; pass.shift < bits; pass.shift += kDigitBits) {
     launch_over(count_digits, n, kTile, pass);
-    launch(place_digits, 1, kDigits, 0, stream(), pass);
+    launch(place_digits, kDigits / kWarps, kThreads, 0, stream(), pass);
     launch_over(move_uses, n, kTile, pass);
     Use* const sorted = pass.to;
     pass.to = const_cast<Use*>(pass.from);

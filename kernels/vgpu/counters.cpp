@@ -49,13 +49,19 @@ void Counters::print() {
   std::fputs(text.c_str(), stderr);
 }
 
+void add_launches(Count& count, std::uint64_t runs, std::uint64_t blocks) {
+  count.blocks = count.runs == 0 ? blocks : std::min(count.blocks, blocks);
+  count.runs += runs;
+}
+
 }  // namespace
 
-void count_launch(const Call& call) {
+void count_launch(const Call& call, std::uint64_t blocks) {
   const Quiet quiet;
   Counters& all = counters();
   const std::scoped_lock lock(all.mutex);
-  ++(call.name != nullptr ? all.of_name[call.name] : all.of_function[call.function]).runs;
+  add_launches(call.name != nullptr ? all.of_name[call.name] : all.of_function[call.function], 1,
+               blocks);
 }
 
 void count_bytes(const char* operation, std::size_t bytes) {
@@ -78,9 +84,12 @@ std::vector<Count> take_counts() {
     by_name.swap(all.of_name);
   }
   for (const auto& [function, count] : of_function)
-    by_name[describe_function(function)].runs += count.runs;
+    add_launches(by_name[describe_function(function)], count.runs, count.blocks);
   std::vector<Count> counts;
-  for (auto& [name, count] : by_name) counts.push_back({name, count.runs, count.bytes});
+  for (auto& [name, count] : by_name) {
+    count.name = name;
+    counts.push_back(count);
+  }
   std::ranges::stable_sort(counts, std::ranges::greater(), &Count::runs);
   return counts;
 }

@@ -103,7 +103,7 @@ cudaError_t launch_as(const Call& call, dim3 grid, dim3 block, std::size_t share
     const auto launched = std::make_shared<Grid>(call, grid, block, shared_bytes, *queue, number);
     launched->cooperative = cooperative;
     Driver& driver = launched->queue.device().driver();
-    count_launch(launched->call);
+    count_launch(launched->call, std::uint64_t{grid.x} * grid.y * grid.z);
     driver.kernel_begins();
     declare_before(&launched->begin);
     launched->run();

@@ -1,9 +1,11 @@
 #include "runtime/device/findings.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <iterator>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "runtime/base/error.hpp"
@@ -42,14 +44,16 @@ struct OfThread {
 };
 thread_local OfThread mine;
 
-Finding& finding_in(const PinnedBlock& block) { return *reinterpret_cast<Finding*>(block.data()); }
+std::span<Finding> findings_in(const PinnedBlock& block) {
+  return {reinterpret_cast<Finding*>(block.data()), kBlocks};
+}
 
 // Removes the completed checks up to the first that found an error, and returns its text.
 std::optional<std::string> take_error(Checks& checks) {
   while (!checks.empty() && checks.front().done.has_happened()) {
     const Launched check = std::move(checks.front());
     checks.pop_front();
-    const Finding& found = finding_in(*check.block);
+    const Finding found = std::ranges::min(findings_in(*check.block), {}, &Finding::position);
     if (found.position != kNone) return check.say(found.position, found.value);
   }
   return {};
@@ -59,11 +63,11 @@ std::optional<std::string> take_error(Checks& checks) {
 
 Pending::Pending(Say say) : say_(std::move(say)) {
   look();
-  block_ = std::make_unique<PinnedBlock>(Bytes(sizeof(Finding)));
-  finding_in(*block_) = {kNone, 0};
+  block_ = std::make_unique<PinnedBlock>(Bytes(kBlocks * sizeof(Finding)));
+  std::ranges::fill(findings_in(*block_), Finding{kNone, 0});
 }
 
-Finding* Pending::finding() const { return &finding_in(*block_); }
+Finding* Pending::findings() const { return findings_in(*block_).data(); }
 
 void Pending::launched() {
   const Stream stream = Stream::current();

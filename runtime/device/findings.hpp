@@ -25,24 +25,26 @@
 namespace ringsmith::findings {
 
 constexpr unsigned long long kNone = ~0ULL;
+constexpr int kBlocks = 32;  // of a check's kernel, at most
 
+// A block of the kernel writes one.
 struct Finding {
-  unsigned long long position;  // smallest position with an error, or kNone
+  unsigned long long position;  // the block's smallest position with an error, or kNone
   std::int64_t value;
 };
 
 // Returns the text of the error.
 using Say = std::function<std::string(std::uint64_t position, std::int64_t value)>;
 
-// One check by the calling thread. Construct it before the check's kernels are launched.
+// One check by the calling thread. Construct it before the check's kernel is launched.
 class Pending {
  public:
   // Throws what look() throws.
   explicit Pending(Say say);
 
-  // The kernels write their result here.
-  [[nodiscard]] Finding* finding() const;
-  // Call it after the kernels have been launched on the current stream.
+  // Block b of the kernel writes its result to findings()[b].
+  [[nodiscard]] Finding* findings() const;
+  // Call it after the kernel has been launched on the current stream.
   void launched();
 
  private:

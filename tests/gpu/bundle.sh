@@ -9,7 +9,10 @@
 set -eu
 cd "$(dirname "$0")/../.."
 archive=$(realpath -m "${1:-build/ringsmith-offline.tar.gz}")
-brought="g++ gfortran cmake make python3 git openssh-client debconf debianutils"
+# What the node has: its tools, and what every Debian or Ubuntu has. Of the rest nothing is needed that only serves the
+# compiler of Fortran, which libopenmpi-dev depends on, or ssh, which mpirun needs only for other nodes.
+brought="g++ cmake make python3 apt passwd debconf debianutils"
+unneeded='/(gfortran[^/_]*|libgfortran-[0-9]+-dev|openssh-client|libfido2-[0-9]+|libcbor[0-9.]*|libedit2)_'
 wanted=$(sed -n 's/^PACKAGES := //p' Makefile)
 
 # names PACKAGE...: prints the URIs of these packages and all their dependencies, as apt would install them on an
@@ -27,7 +30,7 @@ names $wanted | sort > "$work/all"
 # Keeps libssl3 in the bundle, because libssl-dev's links point to its files in the same folder.
 # shellcheck disable=SC2086
 names $brought | grep -v /libssl3 | sort > "$work/brought"
-comm -23 "$work/all" "$work/brought" > "$work/uris"
+comm -23 "$work/all" "$work/brought" | grep -vE "$unneeded" > "$work/uris"
 [ -s "$work/uris" ] || { echo "offline-bundle: apt named no packages; run apt-get update first" >&2; exit 1; }
 
 tree=$work/ringsmith-offline
@@ -46,6 +49,16 @@ find "$tree/deps" -name '*.a' -size +4M -delete  # static copies of shared libra
 find "$tree/deps" -name '*.a' -xtype l -delete
 broken=$(find "$tree/deps" -name '*.so' -xtype l)
 [ -z "$broken" ] || { echo "offline-bundle: these libraries are in no package of the bundle: $broken" >&2; exit 1; }
+# Each library that the bundle's files load must be in the bundle or on the node. The packages are installed here, so
+# dpkg knows which of them has a library.
+find "$tree/deps" -type f \( -name '*.so*' -o -perm /111 \) -exec readelf -d {} + 2> /dev/null |
+  sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort -u > "$work/needed"
+find "$tree/deps" -name '*.so*' -printf '%f\n' | sort -u > "$work/files"
+comm -23 "$work/needed" "$work/files" | sed 's|^|*-linux-gnu/|' | xargs dpkg -S 2> /dev/null | sed 's/:.*//' | sort -u \
+  > "$work/needs"
+comm -23 "$work/all" "$work/brought" | sed 's|.*/||; s/_.*//; s/%2b/+/g' | sort -u > "$work/ours"
+comm -12 "$work/needs" "$work/ours" > "$work/absent"
+[ ! -s "$work/absent" ] || { echo "offline-bundle: the bundle needs and lacks: $(xargs < "$work/absent")" >&2; exit 1; }
 
 cat > "$tree/env.sh" << 'ENV'
 # source env.sh: makes the tools of this shell find the bundle's packages.

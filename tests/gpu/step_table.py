@@ -177,11 +177,12 @@ DEEPER = {
 
 def chain(s):
     """Seconds of the loads that follow one another in the embedding's gradient (embedding.cu). For each of two digits, a
-    thread reads the counts of all tiles of 256 tokens twice, kTogether at a time. A thread adds the rows of a piece."""
+    warp reads the counts of all tiles of 256 tokens, kTogether per lane at a time, and a block the totals of the digits. A
+    thread adds the rows of a piece."""
     file = "kernels/cuda/embedding.cu"
     together, least = (all_reduce_table.constant(file, rf"{name} = (\d+);") for name in ("kTogether", "kLeastPiece"))
-    turns = math.ceil(s.tokens() / 256 / together)
-    return (2 * 2 * turns + max(least, math.ceil(math.sqrt(s.tokens())))) * h100.LOCAL_LOAD.value
+    turns = math.ceil(s.tokens() / 256 / (32 * together))
+    return (2 * (turns + 1) + max(least, math.ceil(math.sqrt(s.tokens())))) * h100.LOCAL_LOAD.value
 
 
 def warps(elements):

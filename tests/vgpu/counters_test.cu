@@ -1,4 +1,4 @@
-// Tests VGPU_COUNTERS: launches by kernel, copies and fills with their bytes. nvcc-check compiles
+// Tests VGPU_COUNTERS: launches by kernel with their blocks, copies and fills with their bytes. nvcc-check compiles
 // all .cu files by nvcc, for which the emulator's counters are not defined.
 #ifdef RINGSMITH_VGPU
 
@@ -28,8 +28,8 @@ void run_some() {
   const DeviceArray<int> x(4);
   const std::vector<int> host(4);
   launch(counted_once, 1, 4, 0, stream.get(), x.data());
-  launch(counted_by_instance<1>, 1, 4, 0, stream.get(), x.data());
-  launch(counted_by_instance<2>, 1, 4, 0, stream.get(), x.data());
+  launch(counted_by_instance<1>, dim3(1, 2, 3), 4, 0, stream.get(), x.data());
+  launch(counted_by_instance<2>, 4, 4, 0, stream.get(), x.data());
   launch(counted_by_instance<2>, 2, 2, 0, stream.get(), x.data());
   cuda_check(cudaMemcpyAsync(x.data(), host.data(), 16, cudaMemcpyHostToDevice, stream.get()));
   cuda_check(cudaMemsetAsync(x.data(), 0, 12, stream.get()));
@@ -51,6 +51,14 @@ TEST_CASE("launches are counted by kernel, copies and fills with their bytes") {
   CHECK(count("counted_once").runs == 1);
   CHECK(count("counted_by_instance<1>").runs == 1);
   CHECK(count("counted_by_instance<2>").runs == 2);
+  const auto blocks = [&](const std::string& part) {
+    return std::ranges::find_if(
+               counts, [&](const vgpu::Count& c) { return c.name.find(part) != std::string::npos; })
+        ->blocks;
+  };
+  CHECK(blocks("counted_once") == 1);
+  CHECK(blocks("counted_by_instance<1>") == 6);
+  CHECK(blocks("counted_by_instance<2>") == 2);  // the smaller of two grids
   CHECK(count("copy").runs == 1);
   CHECK(count("copy").bytes == 16);
   CHECK(count("fill").runs == 1);

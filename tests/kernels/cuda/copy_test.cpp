@@ -8,6 +8,9 @@
 #include "runtime/base/dtype.hpp"
 #include "tests/kernels/cuda/support.hpp"
 #include "tests/kernels/cuda/views.hpp"
+#ifdef RINGSMITH_VGPU
+#include "kernels/vgpu/counters.hpp"
+#endif
 
 using namespace ringsmith;
 using namespace ringsmith::testing;
@@ -125,9 +128,12 @@ TEST_CASE("a dropout mask has the same bits on a device as on the CPU", "[cuda]"
 TEMPLATE_TEST_CASE("embedding on a device has the CPU's bits, however often a row is used",
                    "[cuda]", float, double) {
   for (const std::int64_t dim : {1, 4, 7, 64})
-    for (const std::int64_t n : {0, 1, 40, 64, 65, 129, 700, 16 * 256, 17 * 256 + 1})
+    // A warp places the digits of 4 x 256 indices per lane, 128 x 256 in all, and then continues.
+    for (const std::int64_t n : {0, 1, 40, 64, 65, 129, 700, 4 * 256, 4 * 256 + 1, 17 * 256 + 1,
+                                 128 * 256, 128 * 256 + 1, 2 * 128 * 256 + 300})
       for (const std::int64_t rows : {1, 3, 1000, 70'001}) {
         if (rows * dim > 300'000 || (n > 700 && dim != 4)) continue;
+        if (n > 5000 && rows != 1000) continue;
         auto w = random_values(rows * dim, 1), g = random_values(n * dim, 2);
         // With more than 64 indices, the device and the CPU add in different orders, so use numbers
         // whose sum is exact in any order.
@@ -149,6 +155,32 @@ TEMPLATE_TEST_CASE("embedding on a device has the CPU's bits, however often a ro
         CHECK(dweight.host() == want_dweight);
       }
 }
+
+#ifdef RINGSMITH_VGPU
+TEST_CASE(
+    "no kernel of the embedding, forward or backward, has one block if there are many indices",
+    "[cuda]") {
+  const std::int64_t n = 16'384, dim = 64, rows = 1000;
+  std::vector<std::int64_t> index;
+  for (std::int64_t i = 0; i < n; ++i) index.push_back(i * 7 % rows);
+  const OnDevice<std::int64_t> index_(index);
+  const OnDevice<float> weight(std::vector<float>(rows * dim, 1.0F)), rows_(n * dim);
+  synchronize(current_device());
+  (void)vgpu::take_counts();
+  cuda::check_indices("embedding", index_.view(), rows);
+  cuda::embedding<float>(weight.view(), dim, index_.view(), rows_.span());
+  cuda::embedding_backward<float>(rows_.view(), dim, index_.view(), weight.span());
+  synchronize(current_device());
+  std::uint64_t launches = 0;
+  for (const vgpu::Count& c : vgpu::take_counts()) {
+    INFO(c.name);
+    CHECK(c.blocks >= 8);
+    launches += c.runs;
+  }
+  // The check; gather; uses, two digits of three kernels, and two sums.
+  CHECK(launches == 1 + 1 + 1 + 2 * 3 + 2);
+}
+#endif
 
 TEST_CASE("one row that is used 30,000 times: its sum has pieces, and the same ones in each run",
           "[cuda]") {
@@ -210,4 +242,21 @@ TEST_CASE("an index outside the table is the same error on a device as on the CP
   CHECK_THROWS_WITH(synchronize(current_device()), want);
   CHECK_NOTHROW(synchronize(current_device()));  // the error is reported once
   CHECK_THROWS_WITH(cpu::check_indices("embedding", index, 10), want);
+}
+
+TEST_CASE("of many bad indices, in any thread and block of the check, the first is reported",
+          "[cuda]") {
+  // The check has at most 32 blocks of 256 threads. Beyond 8192 indices a thread has several.
+  for (const std::int64_t n : {1, 255, 256, 257, 8191, 8192, 8193, 20'000})
+    for (const std::int64_t first : {std::int64_t{0}, n / 3, n - 1}) {
+      std::vector<std::int64_t> index(static_cast<std::size_t>(n), 3);
+      // Each bad index has another value, so that a value of another position is noticed.
+      for (std::int64_t i = first; i < n; i += 1 + (i - first) / 7)
+        index[static_cast<std::size_t>(i)] = 10 + i;
+      const OnDevice<std::int64_t> index_(index);
+      cuda::check_indices("embedding", index_.view(), 10);
+      CHECK_THROWS_WITH(synchronize(current_device()),
+                        "embedding: index " + std::to_string(10 + first) + " at position " +
+                            std::to_string(first) + " is outside [0, 10)");
+    }
 }

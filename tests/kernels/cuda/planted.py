@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""planted.py BUILD [--only WORD] | --match: plants mistakes in copies of kernels; the kernels' tests must find each of them.
+"""planted.py BUILD [--only WORD] | --match: plants mistakes in copies of kernels, and of all_reduce on several nodes; the
+tests must find each of them.
 
 A mistake is a replacement in one source, or in a header that the source named in USERS then includes. The copy is
-compiled like the source, linked before the libraries into the tests, and the named cases run: they must fail, or the emulator must stop them. A mistake whose test does not end
-counts as not found. The unchanged source is tested first in the same way, and must pass. --match only checks that the
+compiled like the source, linked before the libraries into the tests, and the named cases run: they must fail, or the
+emulator must stop them. A mistake whose test does not end counts as not found. The unchanged source is tested first in the same way, and must pass. --match only checks that the
 text of every mistake occurs once in its source.
 """
 import argparse
@@ -22,10 +23,14 @@ ATTENTION = "kernels/cuda/attention_tensor.cu"
 OPTIM, LOSS, NORM = "kernels/cuda/optim.cu", "kernels/cuda/loss.cu", "kernels/cuda/layernorm.cu"
 ELEMENTWISE, COPY = "kernels/cuda/elementwise.cu", "kernels/cuda/copy.cu"
 TABLE, PACK = "kernels/cuda/table.cuh", "kernels/cuda/pack.cuh"
-CASES = {PIPELINED: "[pipelined]", WGMMA: "[wgmma]", LIBRARY: "[cublaslt]", EMBEDDING: "*embedding*,*one row*,*outside the table*", ATTENTION: "[attention_tensor]",
-         OPTIM: "[optim]", LOSS: "[cross_entropy],[classifier]", NORM: "[add_layer_norm],[half]", ELEMENTWISE: "[half]",
-         COPY: "[half]"}
-USERS = {TABLE: OPTIM, PACK: ELEMENTWISE, HOPPER: WGMMA}
+FIRST_BAD = "kernels/cuda/first_bad.cuh"
+NODES = "runtime/comm/device/nodes_backend.cpp"
+CASES = {PIPELINED: "[pipelined]", WGMMA: "[wgmma]", LIBRARY: "[cublaslt]", ATTENTION: "[attention_tensor]",
+         EMBEDDING: "*embedding*,*one row*,*outside the table*,*bad indices*", OPTIM: "[optim]",
+         LOSS: "[cross_entropy],[classifier]", NORM: "[add_layer_norm],[half]", ELEMENTWISE: "[half]", COPY: "[half]",
+         NODES: "[nodes]"}
+PROGRAMS = {NODES: "tests_comm_cuda"}  # of the others: tests_kernels_cuda
+USERS = {TABLE: OPTIM, PACK: ELEMENTWISE, HOPPER: WGMMA, FIRST_BAD: EMBEDDING}
 
 # Description, source, then the text to replace and its replacement.
 PLANTED = [
@@ -113,7 +118,13 @@ PLANTED = [
     ("digits are counted before all are there", EMBEDDING, "p.digit(p.from[first + thread]);\n    __syncthreads();",
      "p.digit(p.from[first + thread]);"),
     ("the next tile's digits come while these are read", EMBEDDING, "    __syncthreads();  // the digits have been read\n", ""),
-    ("totals are added before all are there", EMBEDDING, "totals[threadIdx.x] = total;\n  __syncthreads();", "totals[threadIdx.x] = total;"),
+    ("a lane's tiles begin where its first begins", EMBEDDING, "= place + places[k]", "= place"),
+    ("after 128 tiles a digit begins again", EMBEDDING, "before + sum_before(sum)", "sum_before(sum)"),
+    ("a warp's first lanes add their own sums", EMBEDDING, "if (lane >= distance) sum += earlier", "sum += earlier"),
+    ("digits of other warps count as none", EMBEDDING, "warp_reduce(earlier, Plus{}) + ", ""),
+    ("an error is that of any thread of the block", FIRST_BAD, "if (static_cast<unsigned long long>(i) == first)", "if (i < n)"),
+    ("a thread of the check looks at one index", FIRST_BAD, "while (i < n && !bad(i)) i += item_stride();", "if (i < n && !bad(i)) i = n;"),
+    ("blocks record their errors in one place", FIRST_BAD, "findings[blockIdx.x]", "findings[0]"),
     ("equal rows change their order", EMBEDDING, "for (int u = 0; u < thread; ++u) earlier",
      "for (int u = thread + 1; u < static_cast<int>(smaller(kTile, p.n - tile * kTile)); ++u) earlier"),
     ("the highest digit is not sorted by", EMBEDDING, "pass.shift < bits", "pass.shift + kDigitBits < bits"),
@@ -173,6 +184,21 @@ PLANTED = [
     ("a dropout scale is rounded to 16 bits", ELEMENTWISE, "v * (m ? scale : Wide<T>(0))", "v * (m ? Wide<T>(T(scale)) : Wide<T>(0))"),
     ("elements after the last pack are not cast", COPY, "i < n; i += kThreads) to[i] = H(from[i]);", "i < 0; i += kThreads) to[i] = H(from[i]);"),
     ("misaligned weights are cast by packs", COPY, "aligned(t.to.data()) && aligned(t.from.data())", "aligned(t.to.data())"),
+    ("a part is sent before it has arrived", NODES, "      await(*now);\n", ""),
+    ("a part is copied before the node has summed it", NODES, "    out_.wait(fetched->ready());\n", ""),
+    ("parts are gathered before they are on the device", NODES, "    group_.stream.wait(stage.emptied);\n", ""),
+    ("all ranks of a node copy the first part", NODES, "place.output + at(local()) * piece.part * width;\n    const Operation", "place.output;\n    const Operation"),
+    ("all ranks of a node deliver the first part", NODES, "place.output + at(local()) * piece.part * width;\n    Staging", "place.output;\n    Staging"),
+    ("another stage is sent", NODES, "stages_[p % kStages].memory->data()", "stages_[(p + 1) % kStages].memory->data()"),
+    ("an average is divided twice", NODES, "    if (transfer.call.op == ReduceOp::avg) transfer.call.op = ReduceOp::sum;\n", ""),
+    ("an average is over a node", NODES, "transfer.averaged_over = group_.peers.size()", "transfer.averaged_over = node_peers_.size()"),
+    ("results are averaged again when they are gathered", NODES, "    if (collective == Collective::all_gather) transfer.call.op = ReduceOp::sum;\n", ""),
+    ("a rest counts as a whole piece", NODES, "return piece.offset + at(node_peers_.size()) * piece.part <= transfer.call.count", "return true"),
+    ("a rest is not copied back", NODES, "      copy(transfer.output.data() + piece.offset * width, rest_->data(),\n           (transfer.call.count - piece.offset) * width, group_.stream);\n", "      {}\n"),
+    ("all pieces are sent in rings of the first's length", NODES, "rings_.find(count)", "rings_.begin()"),
+    ("a failure is not told to the node", NODES, "      node_peers_.health().record_failure(failed.kind, -1, failed.text);\n      node_->give_up();\n", ""),
+    ("data of the caller's stream is not waited for", NODES, "    group_.stream.wait(transfer.operation->ready());\n", ""),
+    ("a rank's failure is not looked for while the device works", NODES, "      if (const auto report = peers.health().look_for_report(); report.kind != FailureKind::none)\n        peers.health()", "      if (const auto report = peers.health().look_for_report(); false)\n        peers.health()"),
 ]
 
 
@@ -188,14 +214,30 @@ def commands(build, target):
     return said.stdout.splitlines()
 
 
+def program_of(source):
+    return PROGRAMS.get(source, "tests_kernels_cuda")
+
+
 def compile_command(build, source):
-    line = next(c for c in commands(build, "tests_kernels_cuda") if f" -c {ROOT / source}" in c or c.endswith(f"-c {ROOT / source}"))
-    words = shlex.split(line)
+    """The command that compiles the source, or the unit of several sources that includes it (ringsmith_unity)."""
+    def compiles(words):
+        if "-c" not in words:
+            return False
+        compiled = pathlib.Path(words[words.index("-c") + 1])
+        in_unit = compiled.parent.name == "Unity" and f'"{ROOT / source}"' in compiled.read_text()
+        return compiled == ROOT / source or in_unit
+
+    words = next(filter(compiles, map(shlex.split, commands(build, program_of(source)))))
     # Drops the source and the outputs, because run() compiles a copy in another folder, and -Werror, because a planted
     # mistake may cause warnings.
-    out = words.index("-o")
-    return [w for i, w in enumerate(words) if i not in (out, out + 1) and w not in ("-MD", "-Werror")
-            and not (i > 0 and words[i - 1] in ("-MT", "-MF")) and w not in ("-MT", "-MF") and w != str(ROOT / source) and w != "-c"]
+    return [w for i, w in enumerate(words) if w not in ("-MD", "-Werror", "-MT", "-MF", "-o", "-c")
+            and words[i - 1] not in ("-MT", "-MF", "-o", "-c")]
+
+
+def link_command(build, source):
+    words = shlex.split(commands(build, program_of(source))[-1].removeprefix(": && ").removesuffix(" && :"))
+    # The unit that includes the source is linked as well. The copy comes first.
+    return [*words, "-Wl,--allow-multiple-definition"]
 
 
 def run(build, folder, source, changed, text, compiler, linker):
@@ -232,13 +274,13 @@ def main():
     if a.build is None:
         p.error("BUILD is missing: a build folder, or --match")
     build = a.build.resolve()
-    linker = shlex.split(commands(build, "tests_kernels_cuda")[-1].removeprefix(": && ").removesuffix(" && :"))
     found = survived = 0
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         chosen = [m for m in PLANTED if a.only in m[0] or a.only in m[1]]
         for source in dict.fromkeys(USERS.get(m[1], m[1]) for m in chosen):
-            compiler, text = compile_command(build, source), (ROOT / source).read_text()
+            compiler, linker = compile_command(build, source), link_command(build, source)
+            text = (ROOT / source).read_text()
             done = run(build, folder, source, source, text, compiler, linker)
             if done is None or done.returncode != 0:
                 sys.exit(f"planted: the tests of {source} itself fail:\n{done.stdout + done.stderr if done else 'no end'}")

@@ -102,12 +102,13 @@ TEST_CASE("a bf16 step of a GPT launches no more kernels, and moves no more byte
     table += fmt::format("{:26} {:4} calls {:12.0f} bytes\n", name, work.calls, work.bytes);
   INFO(table);
   // Raise a budget only with a reason. The step needed 356 launches and 79,155,204 bytes before
-  // kernels took 16-bit operands, and 270 and 64,028,420 before the classifier was fused.
+  // kernels took 16-bit operands, 270 and 64,028,420 before the classifier was fused, and 260
+  // launches while the checks of indices and targets had two kernels each.
 #ifdef RINGSMITH_VGPU
-  CHECK(counts.launches <= 267);
-  CHECK(counts.copies <= 4);
+  CHECK(counts.launches <= 258);
+  CHECK(counts.copies <= 2);
 #endif
-  CHECK(counts.bytes() <= 62'503'172);
+  CHECK(counts.bytes() <= 62'404'868);
   // Bytes per element of the activations (batch, time, dim), averaged over the layers.
   const auto elements = static_cast<double>(kBatch * kContext * kShape.dim);
   const auto per_element = [&](const char* name) {
