@@ -457,7 +457,9 @@ def saved(lab):
     for world in (3, 2, 5):
         other = Training(lab.random, world, units)
         lab.random.shuffle(shards_now)
+        other.train()
         other.load(shards_now)
+        other.step()                # refused: the gradients of train() are gone
         other.save()
         other.train()
         other.step()
