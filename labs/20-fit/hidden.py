@@ -1,4 +1,5 @@
 """Hidden tests of lab 20: every world, units of every size, accumulation, budgets, refusals, long pipelines."""
+import itertools
 import math
 
 from labs.course.lab import load_sibling
@@ -132,6 +133,7 @@ def refusals(lab):
                     [(r, 4 if r == 2 else 3, v, m) for r, _, v, m in good], longer, moved,
                     [(r, 3, v, m[:-1]) for r, _, v, m in good], [(r, 3, v, [*m, 0.0]) for r, _, v, m in good],
                     [(r, 3, [*v, 1.0], m[:-1]) for r, _, v, m in good],
+                    *([good[r] for r in ranks] for ranks in itertools.product(range(3), repeat=3) if len(set(ranks)) < 3),
                     [*good[:2], (2, 3, good[2][2], [])], [(2 - r, 3, v, m) for r, _, v, m in good],
                     [(-2147483648, 3, *good[0][2:]), *good[1:]]):
             run.load(bad, good=False)
