@@ -548,3 +548,76 @@ def state(lab):
         run.save()
         run.check(lab)
         one = fresh
+
+
+# --- a hook of one's own -------------------------------------------------------------------------
+
+RANKS, SIZE, STEPS, BUDGET, RATE = 4, 1000, 60, 240, 0.1
+KINDS = ("few", "all", "slopes", "apart")
+
+
+class Quadratic:
+    """A model whose loss is a quadratic, and the noise and the bias of its ranks' gradients. choice.cpp has the formula.
+
+    few: few parameters have far to go.  all: all have.  slopes: their curvatures differ, from 1/32 to 2.
+    apart: the ranks' gradients are far from each other, and only their average is small.
+    """
+
+    def __init__(self, rng, kind):
+        far = [kind != "few" or rng.random() < 0.03 for _ in range(SIZE)]
+        self.curvature = floats(2.0 ** rng.uniform(-5, 1) if kind == "slopes" else 1.0 for _ in range(SIZE))
+        self.target = floats(rng.gauss(0, (30 if kind == "few" else 3) if yes else 0.1) for yes in far)
+        self.noise = floats(rng.gauss(0, 1) for _ in range(16381))
+        rows = [[rng.gauss(0, 6) if kind == "apart" else 0.0 for _ in range(SIZE)] for _ in range(RANKS)]
+        means = [sum(column) / RANKS for column in zip(*rows)]
+        self.bias = [floats(x - mean for x, mean in zip(row, means)) for row in rows]
+
+    def loss(self, values):
+        return sum(h * (w - t) ** 2 / 2 for h, w, t in zip(self.curvature, values, self.target)) / SIZE
+
+    def with_ddp(self):
+        """Returns the loss that DDP reaches, with all gradients in every step."""
+        values, period = [0.0] * SIZE, len(self.noise)
+        for step in range(STEPS):
+            firsts = [(1009 * step + 4001 * rank) % period for rank in range(RANKS)]
+            for i, (w, h, t) in enumerate(zip(values, self.curvature, self.target)):
+                noise = sum(self.noise[(first + i) % period] for first in firsts) / RANKS
+                values[i] = w - RATE * (h * (w - t) + noise)
+        return self.loss(values)
+
+    def request(self):
+        return {"curvature": self.curvature, "target": self.target, "noise": self.noise} | {
+            f"bias.{rank}": row for rank, row in enumerate(self.bias)}
+
+
+def spends(seen):
+    """Checks what every rank has sent after every step, as the driver has counted it where the bytes move, and that results are equal."""
+    for step in range(STEPS):
+        for rank in range(RANKS):
+            sent, may = seen[f"sent.{rank}"][step], BUDGET * (step + 1)
+            expect.that(sent <= may, f"after {step + 1} steps rank {rank} has sent {sent} bytes, at most {may} allowed", seen)
+            expect.that(seen[f"hashes.{rank}"][step] == seen["hashes.0"][step],
+                        f"in step {step} the gradients after the hook differ between ranks 0 and {rank}", seen)
+
+
+def chooses(lab, most):
+    """Trains all kinds of models; the geometric mean of the losses, divided by DDP's, is at most this."""
+    product, text = 1.0, []
+    for kind in KINDS:
+        model = Quadratic(lab.random, kind)
+        seen = lab.run("choice", kind=kind, world=RANKS, budget=BUDGET, steps=STEPS, lr=RATE, **model.request())
+        spends(seen)
+        losses = [model.loss(seen[f"values.{rank}"]) for rank in range(RANKS)]
+        expect.that(all(math.isfinite(loss) for loss in losses), f"the loss is {losses[0]} at the end", seen)
+        share = max(losses) / model.with_ddp()
+        product *= share
+        text.append(f"{kind}: {share:.2f}")
+    mean = product ** (1 / len(KINDS))
+    expect.that(mean <= most, f"the loss is {mean:.2f} times DDP's ({', '.join(text)}), must be at most {most:g} times; "
+                f"{BUDGET} bytes a step", seen)
+
+
+@lab_test
+def choice(lab):
+    """Task 13: with 240 bytes a step instead of 6,000, a loss of at most 20 times DDP's."""
+    chooses(lab, 20)
