@@ -257,6 +257,11 @@ def two_optimizers(lab):
         run.save()
         run.load(7, *good)
         run.save()
+        run.gradients(public.random_rows(rng, world, 5))
+        run.reduce()
+        run.load(9, *good)                          # does not end a step: the average still counts
+        run.step()
+        run.step()                                  # refused
         run.load(0, [0.0] * 5, [0.0] * 5)
         for who in "AB":
             for _ in range(2):
