@@ -395,7 +395,7 @@ class Sharded:
         self.world, self.of = world, {"A": a, **({"B": b} if b else {})}
         self.script, self.grads, self.limits, self.loads, self.loaded = "", [[] for _ in range(world)], [], [], []
         self.values, self.norms, self.m, self.v, self.steps, self.thrown, self.most, self.sent = [], [], [], [], [], "", 0, 0
-        self.written = []
+        self.written, self.clips = [], []
         self.request = {}
         for name, one in self.of.items():
             self.request |= {f"sizes{name}": list(one.sizes), f"frozen{name}": [int(f) for f in one.frozen],
@@ -430,6 +430,7 @@ class Sharded:
     def clip(self, limit, who="A"):
         self.limits.append(float(limit))
         self.norms.append(self.of[who].clip(limit))
+        self.clips.append(f"clip({float(limit)!r}) of a norm of {self.norms[-1]!r}")
         self.note(who + "c", collectives=1, elements=4)
 
     def step(self, who="A"):
@@ -463,6 +464,7 @@ class Sharded:
         seen = lab.run("zero", world=self.world, script=self.script, norms=array.array("d", self.limits),
                        loads=self.loads, loaded=floats(self.loaded), written=floats(self.written),
                        **{f"grads.{r}": floats(g) for r, g in enumerate(self.grads)}, **self.request, **how)
+        clipped = f" (with {', '.join(self.clips[:3])}{', ...' if len(self.clips) > 3 else ''})" if self.clips else ""
         for rank in range(self.world):
             expect.equal(f"what the calls throw on rank {rank}", seen[f"thrown.{rank}"].split(" "), self.thrown.split(" "), seen)
             expect.equal(f"gradients of parameters that rank {rank} has changed: calls", seen[f"changed.{rank}"], 0, seen)
@@ -470,12 +472,12 @@ class Sharded:
             at, steps = 0, [d for d in zip(self.script[::2], self.script[1::2]) if d[1] == "s"]
             for number, (who, _) in enumerate(steps):
                 size = len(self.of[who].values)
-                same(f"rank {rank}'s parameters of optimizer {who} after step {number}, all together,",
+                same(f"rank {rank}'s parameters of optimizer {who} after step {number}, all together{clipped},",
                      seen[f"values.{rank}"][at:at + size], floats(self.values[at:at + size]), seen)
                 at += size
             expect.equal(f"steps, and the sizes of m and v, in the states on rank {rank}", list(seen[f"steps.{rank}"]), self.steps, seen)
-            same(f"m of the states on rank {rank}", seen[f"m.{rank}"], floats(self.m), seen)
-            same(f"v of the states on rank {rank}", seen[f"v.{rank}"], floats(self.v), seen)
+            same(f"m of the states on rank {rank}{clipped}", seen[f"m.{rank}"], floats(self.m), seen)
+            same(f"v of the states on rank {rank}{clipped}", seen[f"v.{rank}"], floats(self.v), seen)
             expect.at_most(f"rank {rank} sends", seen["sent_bytes"][rank], 4 * (self.world - 1) * self.sent, "bytes", seen)
         expect_collectives(seen, self.most, f"the script {self.script}")
         return seen
@@ -515,6 +517,14 @@ def clip(lab):
     trains(lab, 2, [3, 5], frozen=[1, 0], limit=0.5)
     trains(lab, 3, [4], limit=1e6)
     trains(lab, 4, [1, 1], limit=2.0)
+    for row in ([3.0, 4.0], [3.0, 0.0]):  # the limit is reached exactly: the quotient is below 1; and not reached
+        run = Sharded(2, Adam([2], [0], [1.0, 2.0]))
+        run.gradients([row, row])
+        run.reduce()
+        run.clip(5.0)
+        run.step()
+        run.save()  # a step hardly depends on a gradient's size; m and v do
+        run.check(lab)
 
 
 @lab_test
