@@ -227,7 +227,7 @@ std::int64_t hash_of(std::span<const float> values) {
 }  // namespace
 
 // Trains on `world` ranks. The gradient of parameter i on rank r is, in step s,
-//   curvature[i] * (value[i] - target[i]) + bias.r[i] + noise[(1009 s + 4001 r + i) % size of noise]
+//   curvature[i] * (value[i] - target[i]) + bias.r[i] + noise[(1009 s + 4001 r + i) % noise.size()]
 // Reports, for each rank, the values at the end, and for each step a hash of the hook's result and
 // the bytes sent so far.
 KIT_SCENARIO(choice) {

@@ -2,8 +2,8 @@
 //
 //     this rank's gradient --> your hook, `budget` bytes a step --> the same gradient on all ranks
 //
-// A place that is not sent must wait, or is lost. A value that waits is old when it arrives. And all
-// ranks must know which places they get, which may cost more than the values.
+// A place that is not sent must wait, or is lost. A value that waits is old when it arrives. And
+// all ranks must know which places they get, which may cost more than the values.
 #pragma once
 
 #include <algorithm>
