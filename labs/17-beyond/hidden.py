@@ -257,6 +257,11 @@ def two_optimizers(lab):
         run.save()
         run.load(7, *good)
         run.save()
+        run.gradients(public.random_rows(rng, world, 5))
+        run.reduce()
+        run.load(9, *good)                          # does not end a step: the average still counts
+        run.step()
+        run.step()                                  # refused
         run.load(0, [0.0] * 5, [0.0] * 5)
         for who in "AB":
             for _ in range(2):
@@ -288,3 +293,15 @@ def two_optimizers(lab):
         run.step()
         run.save()
         run.check(lab)
+
+
+@lab_test
+def smaller_loss(lab):
+    """Task 13: at most 8 times DDP's loss, for other models."""
+    public.chooses(lab, 8)
+
+
+@lab_test
+def smallest_loss(lab):
+    """Task 13: at most twice DDP's loss, for other models."""
+    public.chooses(lab, 2)

@@ -177,10 +177,12 @@ def check_decks(folder):
     plant(folder, GOOD)
     (folder / "slides").mkdir()
     front = "---\nmarp: true\ntheme: ringsmith\n---\n"
-    good = front + "\n---\n".join(["# x\n<!-- Ask: y? -->\n![a](../lessons/figures/a.svg)\n```console\n$ echo\n```\n"
+    good = front + "\n---\n".join(["# x\n<!-- Ask: y? 2 minutes. -->\n![a](../lessons/figures/a.svg)\n```console\n$ echo\n```\n"
                                     .replace("$ echo", "one 1.5\ntwo")] * 12)
     bad = []
     for words, text in [(None, good), ("a deck has", front + "# one"), ("what to ask", good.replace("Ask:", "ask")),
+                        ("slide 1: no note with its minutes", good.replace("2 minutes", "a while", 1)),
+                        ("slide 12: no note", good[::-1].replace("setunim 2", "", 1)[::-1]),
                         ("front matter", good.replace("theme: ringsmith\n", "")),
                         ("are in no block", good.replace("two", "three")),
                         ("pictures come from", good.replace("figures/", ""))]:
