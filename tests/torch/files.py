@@ -49,13 +49,17 @@ _shard/test_*.py _shard/*/test_*.py _shard/*/*/test_*.py _tensor/test_*.py _tens
 tensor/parallel/test_*.py pipelining/test_s*.py checkpoint/test_*.py checkpoint/*/test_*.py
 """.split()
 
-# Files that are written for GPUs and NCCL, but need neither: (file, text, text in its place).
+# Files that are written for GPUs and NCCL, but need neither: (file, regular expression, text in its place).
 ON_CPUS = [
     (r"test_functional_api.py", 'DEVICE = "cuda"', 'DEVICE = "cpu"'),
-    (r"pipelining/", "from torch.testing._internal.common_cuda import TEST_MULTIGPU", "TEST_MULTIGPU = True"),
-    (r"pipelining/", 'return "nccl"', 'return "gloo"'),
-    (r"pipelining/", "dev_id = cls.rank % torch.cuda.device_count()", ""),
-    (r"pipelining/", 'torch.device(f"cuda:{dev_id}")', 'torch.device("cpu")'),
+    (r"/test_quantization.py", r'os.environ\["BACKEND"\]', '"gloo"'),
+    (r"/test_quantization.py", r'os.environ\["WORLD_SIZE"\]', "2"),
+    (r"/checkpoint/", r"@skip_if_lt_x_gpu\(\d\)", ""),
+    (r"/pipelining/", r"from torch.testing._internal.common_cuda import TEST_MULTIGPU", "TEST_MULTIGPU = True"),
+    (r"/pipelining/", r"@requires_nccl\(\)", ""),
+    (r"/pipelining/", 'return "nccl"', 'return "gloo"'),
+    (r"/pipelining/", r"dev_id = cls.rank % torch.cuda.device_count\(\)", ""),
+    (r"/pipelining/", r'torch.device\(f"cuda:{dev_id}"\)', 'torch.device("cpu")'),
 ]
 
 # Cases that pass over gloo and fail here, and why: regular expressions for FILE CASE.
@@ -159,7 +163,7 @@ def load(path, top, backend, made):
     text = path.read_text()
     for file, old, new in ON_CPUS:
         if re.search(file, str(path)):
-            text = text.replace(old, new)
+            text = re.sub(old, new, text)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
     exec(compile(text, str(path), "exec"), module.__dict__)
