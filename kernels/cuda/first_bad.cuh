@@ -20,8 +20,10 @@ void check_later(std::int64_t n, const Bad& bad, const std::int64_t* values,
     if (bad(i)) atomicMin(&finding->position, static_cast<unsigned long long>(i));
   });
   for_each(1, [=] __device__(std::int64_t) {
-    if (finding->position != findings::kNone)
-      finding->value = values[static_cast<std::int64_t>(finding->position)];
+    // A captured check runs again before the host has read its earlier result, and must not replace
+    // that result's value with a valid one.
+    const auto position = static_cast<std::int64_t>(finding->position);
+    if (finding->position != findings::kNone && bad(position)) finding->value = values[position];
   });
   pending.launched();
 }

@@ -18,9 +18,9 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/device/stream.hpp"
-#include "runtime/device/transfer.hpp"
 
 namespace ringsmith::findings {
 
@@ -34,10 +34,13 @@ struct Finding {
 // Returns the text of the error.
 using Say = std::function<std::string(std::uint64_t position, std::int64_t value)>;
 
+struct Check;  // the pinned memory of a result, and its text
+using Checks = std::vector<std::shared_ptr<Check>>;
+
 // One check by the calling thread. Construct it before the check's kernels are launched.
 class Pending {
  public:
-  // Throws what look() throws.
+  // Throws what look() throws, except during a capture.
   explicit Pending(Say say);
 
   // The kernels write their result here.
@@ -46,12 +49,18 @@ class Pending {
   void launched();
 
  private:
-  Say say_;
-  std::unique_ptr<PinnedBlock> block_;
+  std::shared_ptr<Check> check_;
 };
 
 // Throws UsageError for the first completed check that found an error, of this thread or of a
 // thread that has ended. Later checks remain.
 void look();
+
+// Returns the checks that the calling thread has captured. Their kernels write a result in every
+// launch of the graph, into the same pinned memory.
+[[nodiscard]] Checks take_captured();
+// Call it after each launch of the graph: look() then reads these results, too. A later launch never
+// hides an error, because kernels only lower the position.
+void launched(const Checks& checks, const Stream& stream);
 
 }  // namespace ringsmith::findings
