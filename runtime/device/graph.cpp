@@ -75,7 +75,7 @@ DeviceGraph::DeviceGraph(Device device, const std::function<void()>& work)
   (void)findings::take_captured();  // of a capture that failed
   cudaGraph_t graph = nullptr;
   {
-    const device_allocator::GraphMemory::Scope scope(memory_);
+    const device_allocator::GraphMemory::Capture kept(memory_);
     graph = captured(stream_, work);
   }
   checks_ = findings::take_captured();

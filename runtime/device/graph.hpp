@@ -23,7 +23,7 @@
 #include <functional>
 
 #include "runtime/device/findings.hpp"
-#include "runtime/device/memory.hpp"
+#include "runtime/device/graph_memory.hpp"
 #include "runtime/device/stream.hpp"
 
 struct CUgraphExec_st;

@@ -17,6 +17,7 @@
 
 #include "runtime/device/cuda_check.hpp"
 #include "runtime/device/driver_gate.hpp"
+#include "runtime/device/graph_memory.hpp"
 
 namespace ringsmith::device_allocator {
 
@@ -368,10 +369,10 @@ GraphMemory::~GraphMemory() {
 
 Bytes GraphMemory::reserved() const { return cache_of(stream_.device()).reserved_by(id_); }
 
-GraphMemory::Scope::Scope(const GraphMemory& memory) {
+GraphMemory::Capture::Capture(const GraphMemory& memory) {
   capturing = {memory.stream_.device(), memory.id_};
 }
-GraphMemory::Scope::~Scope() { capturing = {}; }
+GraphMemory::Capture::~Capture() { capturing = {}; }
 
 bool caching() { return cache_switch().load(std::memory_order_relaxed); }
 void set_caching(bool on) { cache_switch().store(on, std::memory_order_relaxed); }

@@ -43,38 +43,6 @@ void release_cached(Device device);  // waits for the device, then frees all cac
 [[nodiscard]] bool caching();
 void set_caching(bool on);
 
-// The memory of a captured graph (graph.hpp). Each launch uses the addresses of the capture, so no
-// other request may get these blocks while the graph exists:
-//
-//   capture        a = allocate ... free(a)  b = allocate (the same block)     reused in the graph
-//   before it      g = allocate                          free(g) in the capture: the graph keeps it
-//   after it       free(b) ... c = allocate: another block, although b's is free
-//
-// The capture takes the stream's free blocks first, e.g. those of the eager steps before it, and
-// asks the driver only for the rest.
-class GraphMemory {
- public:
-  explicit GraphMemory(const Stream& stream);
-  ~GraphMemory();  // its free blocks become the stream's, and the others when they are freed
-  GraphMemory(const GraphMemory&) = delete;
-  GraphMemory& operator=(const GraphMemory&) = delete;
-
-  [[nodiscard]] Bytes reserved() const;  // of all blocks that it keeps
-
-  // Requests of the calling thread on the device belong to the graph until the end of the scope.
-  class Scope {
-   public:
-    explicit Scope(const GraphMemory& memory);
-    ~Scope();
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
-  };
-
- private:
-  Stream stream_;
-  std::uint64_t id_ = 0;
-};
-
 }  // namespace ringsmith::device_allocator
 
 namespace ringsmith {

@@ -13,7 +13,7 @@
 
 #include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/node.hpp"
-#include "runtime/device/cuda_check.hpp"
+#include "runtime/device/memory.hpp"
 #include "runtime/device/profiler.hpp"
 #include "runtime/device/transfer.hpp"
 #include "runtime/nn/gpt.hpp"
