@@ -5,6 +5,7 @@
 //
 // The loss of a step is read after the step has been applied. If it is not finite, the run ends
 // before it writes a checkpoint, as without --graph.
+#include <string>
 #include <vector>
 
 #include "labs/apps/train/accumulate.hpp"
@@ -15,16 +16,15 @@
 
 namespace ringsmith::apps {
 
-void check_graph(const GptOptions& o) {
+void check_graph(const GptOptions& o, int ranks) {
   const TrainOptions& c = o.common;
   const auto refuse = [&](bool given, const std::string& option, const std::string& reason) {
     require(!o.graph || !given, "--graph cannot be combined with " + option + ": " + reason +
                                     "; leave out one of the two");
   };
   refuse(c.device == "cpu", "--device cpu", "only a GPU launches graphs");
-  refuse(o.mesh.given(), "--tensor-parallel or --pipeline", "a graph cannot repeat collectives");
-  refuse(o.shard != "none", "--shard", "a graph cannot repeat collectives");
-  refuse(c.per_step, "--per-step", "a graph cannot repeat collectives");
+  refuse(ranks > 1, std::to_string(ranks) + " ranks",
+         "a graph cannot repeat collectives, on which the hosts agree");
   refuse(c.accumulate > 1, "--accumulate", "the number of a step's batches may change");
   refuse(c.amp == "f16", "--amp f16", "the host changes the scale and skips steps");
   refuse(o.model.dropout > 0, "--dropout", "each replay would drop the same activations");

@@ -82,7 +82,9 @@ bool read_options(GptOptions& o, int argc, char** argv) {
       ->check(real(0, 1e6));
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
   if (!app.parse(argc, argv)) return false;
-  check_graph(o);
+  require(!o.graph || (!o.mesh.given() && o.shard == "none" && !o.common.per_step),
+          "--graph cannot be combined with --tensor-parallel, --pipeline, --shard or --per-step: "
+          "it is for one rank; leave it out");
   return true;
 }
 

@@ -75,7 +75,7 @@ void train(auto& run, AdamW& optimizer, GradScaler& scaler, const LrSchedule& sc
 }
 
 // --graph (gpt_captured.cpp): throws UsageError if the step cannot be captured.
-void check_graph(const GptOptions& o);
+void check_graph(const GptOptions& o, int ranks);
 // Trains as train() does, with the same results.
 void train_captured(const GptOptions& o, TrainingRun& run, LossExchange& losses,
                     DistributedDataParallel& ddp, Batches& batches, AdamW& optimizer,

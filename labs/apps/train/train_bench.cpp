@@ -126,6 +126,18 @@ std::vector<double> slowest(comm::ProcessGroup& group, const std::vector<double>
   return out;
 }
 
+void check_graph(const BenchOptions& o, bool many) {
+  if (!o.graph) return;
+  require(o.model == "gpt", "--graph is for the GPT, whose optimizer is AdamW: train_bench gpt");
+  require(o.machine.device != "cpu", "--graph needs a GPU: add --device cuda");
+  require(!many, "--graph is for one rank: a graph cannot repeat collectives");
+  require(o.gpt.dropout == 0,
+          "--graph cannot be combined with --dropout: each replay would drop "
+          "the same activations");
+  require(o.warmup + o.steps > StepGraph::kEagerSteps,
+          "--graph captures the third step: --warmup and --steps must be at least 3 together");
+}
+
 // Collective. Returns the line of results, which is the same on every rank.
 std::string bench(const BenchOptions& o, const std::shared_ptr<comm::ProcessGroup>& group) {
   manual_seed(o.seed);
@@ -133,7 +145,7 @@ std::string bench(const BenchOptions& o, const std::shared_ptr<comm::ProcessGrou
   Generator random(1000 + static_cast<std::uint64_t>(group->rank()));
   Subject s = make_subject(o, device, random);
   const bool many = group->size() > 1;
-  require(!o.graph || !many, "--graph is for one rank: collectives cannot be captured");
+  together(*group, [&] { check_graph(o, many); });
   std::optional<DistributedDataParallel> ddp;
   if (many) {
     ddp.emplace(*s.model, group, ddp_options(o.machine));
@@ -260,10 +272,6 @@ bool read_options(BenchOptions& o, int argc, char** argv) {
   if (o.batch == 0) o.batch = defaults.batch;
   if (o.steps == 0) o.steps = defaults.steps;
   if (o.warmup < 0) o.warmup = defaults.warmup;
-  require(!o.graph || gpt, "--graph is for the GPT, whose optimizer is AdamW: train_bench gpt");
-  require(!o.graph || o.machine.device != "cpu", "--graph needs a GPU: add --device cuda");
-  require(!o.graph || o.warmup + o.steps > StepGraph::kEagerSteps,
-          "--graph captures the third step: run at least 3 with --warmup and --steps");
   return true;
 }
 

@@ -62,8 +62,7 @@ int train_gpt(int argc, char** argv) {
   comm::Settings inputs;
   together(*group, [&] {
     check_ddp(common);
-    require(!o.graph || group->size() == 1,
-            "--graph is for one rank: a graph cannot repeat collectives, on which the hosts agree");
+    check_graph(o, group->size());
     apply_mesh(o.mesh, o.common);
     batch_size = batch_per_rank(common, group->size());
     corpus = load(o);
