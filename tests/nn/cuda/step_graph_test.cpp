@@ -176,7 +176,7 @@ TEST_CASE("a replay is one launch of a graph, and memory does not grow", "[cuda]
 #endif
   constexpr int kSteps = 10;
   for (int i = 0; i < kSteps; ++i) {
-    t.optimizer->set_lr(1e-3 / (i + 1));
+    t.optimizer->set_lr(1e-3 / (i + 2));
     (void)graph(batch_of(g));
   }
   const AllocatorStats later = device_allocator::stats(kDevice);
@@ -357,7 +357,7 @@ TEST_CASE("a replay reports a bad token like an eager step, and later replays ar
   for (int i = 0; i < 5; ++i) CHECK(std::isfinite(value_of(good(batch_of(g)))));
 }
 
-TEST_CASE("eager steps, evaluation and a loaded state between replays", "[cuda]") {
+TEST_CASE("eager steps and evaluations and a loaded state between replays", "[cuda]") {
   Training t, twin;
   StepGraph graph = t.graph();
   Generator g(5), same(5);
