@@ -372,15 +372,22 @@ TEST_CASE("eager steps and evaluations and a loaded state between replays", "[cu
   t.optimizer->zero_grad();
   check(true);
   {
-    const NoGradGuard no_grad;
-    const Autocast autocast(DType::bf16);  // a cast of the parameters must not survive a replay
+    // The guard keeps the casts of the parameters that the evaluation makes. A replay changes the
+    // parameters, so the casts must not be used again.
+    const Autocast autocast(DType::bf16);
     const Batch batch = to_device(batch_of(g));
     (void)batch_of(same);
-    const auto logits = [&](GPT& gpt) { return gpt(batch[0]).to(DType::f32).to_vector<float>(); };
-    const auto before = logits(t.gpt);
+    const auto logits = [&](GPT& gpt) {
+      const NoGradGuard no_grad;
+      return gpt(batch[0]).to(DType::f32).to_vector<float>();
+    };
+    const std::vector<float> before = logits(t.gpt);
     CHECK(before == logits(twin.gpt));
+    check(true);
+    const std::vector<float> after = logits(t.gpt);
+    CHECK(after == logits(twin.gpt));
+    CHECK(after != before);
   }
-  check(true);
   // load_state_dict replaces the state, whose addresses are in the graph.
   const StateDict state = t.optimizer->state_dict();
   t.optimizer->load_state_dict(state);
