@@ -85,6 +85,10 @@ def frozen_and_unused(lab):
     x, w = p.leaf([-2], name="x, below a relu that is off"), p.leaf([1], name="w")
     seen = run(lab, p, p.add(p.relu(x), w), hooked=[x, w])
     expect.equal("the leaves whose hooks ran", sorted(seen["log"][2::4]), [x, w], seen)
+    p = Program()  # a leaf of no elements has a gradient of no elements, which differs from none
+    x, w = p.leaf([], name="x, which has no elements"), p.leaf([1], name="w")
+    seen = run(lab, p, p.add(p.sum(p.relu(p.add(x, x))), w), hooked=[x, w])
+    expect.equal("the leaves whose hooks ran", sorted(seen["log"][2::4]), [x, w], seen)
     p = Program()  # the result is itself a leaf
     x = p.leaf([5], name="x, result and leaf at once")
     seen = lab.run("program", **p.request([x], hooked=[x]))
