@@ -142,6 +142,9 @@ def two_hundred_calls(lab):
     for world in (2, 3, 4):
         between_processes(lab, world, 67, calls=200, pauses=world != 4)
     expect_pieces(lab, [n % 256 + 1 for n in range(40)], old=1)
+    seen = lab.run("room", world=2)  # a sender waits for one free slot, not for more
+    expect.equal("the pieces, when all slots are full before the first is taken", list(seen["got.1"]),
+                 list(range(1, len(seen["got.1"]) + 1)), seen)
     # Ranks that wait for each other: the report names who waits for whom. Rank 0 sends, or all receive.
     for sends, verb in ((1, "send"), (0, "recv")):
         report = ""

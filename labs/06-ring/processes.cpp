@@ -45,6 +45,15 @@ void grow_old(lab06::Mailbox& box, kit::Counter* meeting, int rank, Pass pass) {
   }
 }
 
+// The number of slots, or 1 if the mailbox has no such constant.
+template <class Box>
+constexpr std::size_t slots_of() {
+  if constexpr (requires { Box::slots; })
+    return Box::slots;
+  else
+    return 1;
+}
+
 kit::ProcessOptions options_of(const kit::Request& in) {
   kit::ProcessOptions options;
   options.world = int(in.integer("world"));
@@ -89,6 +98,48 @@ KIT_SCENARIO(pieces) {
             lab06::take_piece(box, piece, 0);
           got.push_back(std::int64_t(piece.front()));
           got.push_back(std::int64_t(piece.back()));
+        }
+        seen.put("got", got);
+      },
+      out);
+}
+
+// Rank 0 fills all slots before rank 1 takes a piece, and refills the slot of this piece before rank
+// 1 takes the next one, three times. Rank 1 reports the pieces.
+KIT_SCENARIO(room) {
+  kit::ProcessOptions options = options_of(in);
+  options.bytes = 2 * sizeof(kit::Counter) + sizeof(lab06::Mailbox);
+  kit::Processes processes(options);
+  processes.run(
+      [&](kit::Member& self, kit::Observation& seen) {
+        auto* const meeting = reinterpret_cast<kit::Counter*>(self.memory().data());
+        auto& box = *reinterpret_cast<lab06::Mailbox*>(meeting + 2);
+        kit::begin_operation("room");
+        constexpr std::size_t slots = slots_of<lab06::Mailbox>();
+        std::vector<std::int64_t> got;
+        std::byte piece[1] = {};
+        const auto put = [&] {
+          piece[0] = std::byte(std::to_integer<unsigned>(piece[0]) + 1);
+          lab06::put_piece(box, piece, 1);
+        };
+        const auto take = [&] {
+          lab06::take_piece(box, piece, 0);
+          got.push_back(std::to_integer<std::int64_t>(piece[0]));
+        };
+        for (std::uint64_t turn = 0; turn < 3; ++turn) {
+          if (self.rank() == 0) {
+            for (std::size_t i = 0; i < slots; ++i) put();
+            meeting[0].publish(2 * turn + 1);
+            put();
+            meeting[0].publish(2 * turn + 2);
+            meeting[1].wait_at_least(turn + 1, "empty", 1);
+          } else {
+            meeting[0].wait_at_least(2 * turn + 1, "full", 0);
+            take();
+            meeting[0].wait_at_least(2 * turn + 2, "refilled", 0);
+            for (std::size_t i = 0; i < slots; ++i) take();
+            meeting[1].publish(turn + 1);
+          }
         }
         seen.put("got", got);
       },
