@@ -45,7 +45,7 @@ void grow_old(lab06::Mailbox& box, kit::Counter* meeting, int rank, Pass pass) {
   }
 }
 
-// The student's mailbox may be another struct: without a number of slots, it has one.
+// The number of slots, or 1 if the mailbox has no such constant.
 template <class Box>
 constexpr std::size_t slots_of() {
   if constexpr (requires { Box::slots; })

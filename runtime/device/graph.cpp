@@ -57,14 +57,6 @@ cudaGraph_t captured(const Stream& stream, const std::function<void()>& work) {
 
 }  // namespace
 
-namespace capture::detail {
-
-void refuse(const char* action) {
-  throw UsageError(std::string("a captured step cannot ") + action);
-}
-
-}  // namespace capture::detail
-
 DeviceGraph::DeviceGraph(Device device, const std::function<void()>& work)
     : stream_(Stream::current(device)), memory_(stream_) {
   require(!capture::active(), "a graph cannot be captured while the thread captures another one");
