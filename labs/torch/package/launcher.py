@@ -16,7 +16,7 @@ _opened = []  # rank 0's store, which ends with the process
 
 
 def choose_store():
-    """Sets USE_LIBUV=0 if this PyTorch (Debian 13's 2.6) has no libuv: env:// and tcp:// ask for it by default."""
+    """Sets USE_LIBUV=0 if this PyTorch (Debian's 2.6 and 2.14) has no libuv: env:// and tcp:// ask for it by default."""
     if "USE_LIBUV" in os.environ:
         return
     try:
