@@ -149,7 +149,7 @@ def load(path, top, backend, made):
     sys.modules["expecttest"] = stub_of_expecttest()
     os.environ.update(GLOO_SOCKET_IFNAME="lo", TEMP_DIR="/tmp", DISTRIBUTED_TESTS_DEFAULT_TIMEOUT="100", OMP_NUM_THREADS="1",
                       TORCHINDUCTOR_COMPILE_THREADS="1")
-    os.environ.setdefault("USE_LIBUV", "0")  # Debian 13's PyTorch 2.6 has no libuv
+    os.environ.setdefault("USE_LIBUV", "0")  # Debian's PyTorch 2 has no libuv
     sys.argv = [str(path)]  # PyTorch's modules parse the arguments
     import torch
     torch.set_num_threads(1)

@@ -44,6 +44,27 @@ def variables(**more):
             "PYTHONFAULTHANDLER": "1", "GLOO_SOCKET_IFNAME": "lo", **more}
 
 
+def descendants(pid):
+    """Returns the processes that a process has started, and theirs."""
+    found = []
+    for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            direct = children.read_text().split()
+        except OSError:  # the thread has ended meanwhile
+            continue
+        for child in map(int, direct):
+            found += [child, *descendants(child)]
+    return found
+
+
+def send(pids, number):
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+
 def run(commands, what):
     """Runs [(argv, environment)] together, and returns their outputs. The first failure or the deadline ends all."""
     with tempfile.TemporaryDirectory() as folder:
@@ -59,14 +80,16 @@ def run(commands, what):
                 break
             time.sleep(0.05)
         hung = not any(code is not None for code in codes)
-        for process, _ in running:  # Python writes its stacks
+        for process, _ in running:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGABRT if hung else signal.SIGTERM)
+                family = [process.pid, *descendants(process.pid)]  # torchrun starts its ranks in other sessions
+                send(family, signal.SIGABRT if hung else signal.SIGTERM)  # at SIGABRT, Python writes its stacks
                 try:
                     process.wait(10)
                 except subprocess.TimeoutExpired:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
+                    pass
+                send(family, signal.SIGKILL)
+                process.wait()
         texts = []
         for _, out in running:
             out.seek(0)

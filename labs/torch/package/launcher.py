@@ -1,8 +1,8 @@
 """Where PyTorch's rendezvous finds its store: under ringrun, and in a PyTorch that was built without libuv.
 
 MASTER_PORT of a rank that ringrun has started is the port of ringrun's own store, which does not speak PyTorch's
-protocol. Rank 0 opens PyTorch's store on a free port, and tells the others the port through ringrun's store, which admits
-only processes that know the job's secret. Rank 0's rendezvous finds the store open, and shares it.
+protocol. Rank 0 opens PyTorch's store on a free port, and tells the others the port through ringrun's store, which
+admits only processes that know the job's secret. Rank 0's rendezvous finds the store open, and shares it.
 """
 import datetime
 import os
@@ -16,7 +16,7 @@ _opened = []  # rank 0's store, which ends with the process
 
 
 def choose_store():
-    """Sets USE_LIBUV=0 if this PyTorch (Debian 13's 2.6) has no libuv: env:// and tcp:// ask for it by default."""
+    """Sets USE_LIBUV=0 if this PyTorch has no libuv (Debian's 2.6, 2.14): env:// and tcp:// ask for it by default."""
     if "USE_LIBUV" in os.environ:
         return
     try:
