@@ -94,7 +94,8 @@ KIT_SCENARIO(pieces) {
         for (std::size_t i = 0; i < sizes.size(); ++i) {
           if (in_step == 1 && self.rank() == 0) meeting[1].wait_at_least(i, "meet", 1);
           if (in_step == 2 && self.rank() == 1)
-            meeting[0].wait_at_least(std::min(i + slots_of<lab06::Mailbox>(), sizes.size()), "meet", 0);
+            meeting[0].wait_at_least(std::min(i + slots_of<lab06::Mailbox>(), sizes.size()), "meet",
+                                     0);
           const std::byte value{self.rank() == 0 ? static_cast<unsigned char>(i + 1)
                                                  : static_cast<unsigned char>(0)};
           std::vector<std::byte> piece(static_cast<std::size_t>(sizes[i]), value);
