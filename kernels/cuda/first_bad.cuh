@@ -3,8 +3,9 @@
 //
 // One kernel does the check. Each of its blocks that finds an invalid item records its first, with
 // the value, in a place of its own in pinned memory. The host reads these places later
-// (runtime/device/findings.hpp), so that a step does not wait for the check. If all items are valid,
-// the kernel does not touch the host's memory, because each access to it costs a microsecond.
+// (runtime/device/findings.hpp), so that a step does not wait for the check. If all items are
+// valid, the kernel does not touch the host's memory, because each access to it costs a
+// microsecond.
 #pragma once
 
 #include "kernels/cuda/grid.cuh"

@@ -1,5 +1,5 @@
-// Tests VGPU_COUNTERS: launches by kernel with their blocks, copies and fills with their bytes. nvcc-check compiles
-// all .cu files by nvcc, for which the emulator's counters are not defined.
+// Tests VGPU_COUNTERS: launches by kernel with their blocks, copies and fills with their bytes.
+// nvcc-check compiles all .cu files by nvcc, for which the emulator's counters are not defined.
 #ifdef RINGSMITH_VGPU
 
 #include <algorithm>
