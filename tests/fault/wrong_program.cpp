@@ -100,6 +100,15 @@ Running start(const WrongProgram& program) {
   return {&program, scores, std::move(ranks)};
 }
 
+// On a slow machine, deadline() is so long that the store's client reports its progress first.
+std::string without_progress(const std::string& errors) {
+  std::istringstream lines(errors);
+  std::string kept, line;
+  while (std::getline(lines, line))
+    if (!line.starts_with("ringsmith: still trying")) kept += line + '\n';
+  return kept;
+}
+
 void check_rank(const WrongProgram& program, int rank, const Ending& ending) {
   INFO("rank " << rank << ": " << ending.errors);
   const auto other = program.instead.find(rank);
@@ -108,7 +117,7 @@ void check_rank(const WrongProgram& program, int rank, const Ending& ending) {
     CHECK(ending.errors.empty());
     return;
   }
-  std::istringstream said(ending.errors);
+  std::istringstream said(without_progress(ending.errors));
   double allowed = 0, took = 0;
   int peer = -1;
   std::string type, text;
