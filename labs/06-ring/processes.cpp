@@ -4,6 +4,7 @@
 
 #include "labs/kit/processes.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
