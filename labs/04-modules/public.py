@@ -255,6 +255,11 @@ def hooks(lab):
                     elif q // 2 < p // 2 and q not in frozen:
                         old = [k * once[i] for i in range(starts[q], starts[q] + lengths[q])]
                         expect.equal(f"when the hook of parameter {p} ran, the gradient of {q}, below it,", got, old, seen)
+    values = integers(lab.random, Network.count([3, 4, 3]), 1, 3)
+    seen = lab.run("mlp", widths=[3, 4, 3], rows=0, values=floats(values), x=floats([0]), dy=floats([0]), frozen=[], hooked=1)
+    expect.equal("hooks and the callback of the end (-1) that ran for a batch of no rows", sorted(seen["log"]), [-1, 0, 1, 2, 3],
+                 seen)
+    expect.that(not any(seen["grads"]), f"a batch of no rows has the gradients {list(seen['grads'])}", seen)
 
 
 @lab_test

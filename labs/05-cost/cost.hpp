@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <span>
 
@@ -58,7 +59,7 @@ inline double flat_time(const Machine& machine, const Job& job) {
 inline int tree_rounds(int world) {
 #ifdef SOLUTION
   int rounds = 0;
-  while ((1 << rounds) < world) ++rounds;
+  while ((std::int64_t{1} << rounds) < world) ++rounds;
   return rounds;
 #else
   (void)world;

@@ -64,7 +64,9 @@ def worlds(lab):
     for name, at in (("flat", 0), ("tree", 1), ("ring", 2)):
         for element, change in ((2, {}), (4, {"alpha": 0.0}), (8, {"beta": 0.0}), (1, {"gamma": 3e-9, "alpha": 0.0})):
             m, cases = {**machine(lab), **change}, small + large + (many if name != "ring" else [])
-            cases += [(2 ** 24 + 1, 9)] * (name == "tree")  # a rank more than float can count
+            # Powers of two and their neighbours: log 2^29 / log 2 is a bit more than 29, and an int has no 2^31.
+            cases += [(world, 9) for k in range(4, 32) for world in (2 ** k - 1, 2 ** k, 2 ** k + 1)
+                      if name == "tree" and world < 2 ** 31]
             seen = lab.run("formulas", only=name, worlds=[w for w, _ in cases], counts=[c for _, c in cases],
                            element=element, **m)
             for i, (world, _) in enumerate(cases if name == "tree" else []):

@@ -330,7 +330,8 @@ struct Settings {
 // dropped. Therefore N ranks and one rank see the same batches.
 //
 // Checkpoints. Rank 0, and no other rank, saves every save_every steps. If the vault holds a
-// checkpoint, all ranks resume from it, and all results equal an uninterrupted run's bit for bit.
+// checkpoint, all ranks resume from it, whatever values their models have, and all results equal an
+// uninterrupted run's bit for bit.
 //
 // model: Model or ByHand; optimizer: Sgd or AdamW of lab 04, for the model's parameters.
 template <class Ring, class Link, class AnyModel, class Optimizer, class Log>

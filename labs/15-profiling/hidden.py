@@ -187,6 +187,10 @@ def clocks(lab):
                 low, high = min(bounds, key=lambda pair: pair[1] - pair[0])
                 middle = (low + high) // 2
                 wants.append((middle, max(middle - low, high - middle), some[bounds.index((low, high))][1]))
+    most = (1 << 62) - 1  # one clock near its least time, the other near its greatest: the sum of the bounds has 65 bits
+    for sent, arrived in ((-most, most - 9), (10 - most, most - 2), (most - 5, -most), (most - 9, -most)):
+        rounds.append([(sent, arrived, arrived + 2, sent + 5)])
+        wants.append((arrived - sent - 2, 2, arrived))  # the bounds are 3 ns apart
     seen = lab.run("offsets", **cases("pings", rounds))
     for i, (some, want) in enumerate(zip(rounds, wants)):
         for field, a, b in zip(("offset", "uncertainty", "at"), seen["offsets"][3 * i:3 * i + 3], want):

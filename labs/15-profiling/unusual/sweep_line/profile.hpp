@@ -144,7 +144,7 @@ inline ClockOffset estimate_offset(std::span<const Ping> pings) {
     if (low > high || p.arrived > p.answered) throw std::invalid_argument("impossible");
     if (high - low >= shortest) continue;
     shortest = high - low;
-    out.offset = (low + high) >> 1;
+    out.offset = low + (high - low) / 2;
     out.uncertainty = high - out.offset;
     out.at = p.arrived;
   }
