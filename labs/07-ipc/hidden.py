@@ -49,7 +49,7 @@ def calls_200(lab):
     counts = [10, 0, 3, 97, 1, 2, 40]
     ring(lab, 3, 0, slots=3, slot_elements=5, counts=counts)
     ring(lab, 4, 0, slots=2, slot_elements=3, counts=counts, rings=2, slow=3)
-    for lived in (2 ** 32 - 3, 2 ** 40 + 1):  # earlier messages: the counters have 64 bits
+    for lived in (2 ** 31 - 5, 2 ** 32 - 3, 2 ** 40 + 1):  # earlier messages: the counters have 64 bits
         ring(lab, 3, 30, slots=3, slot_elements=4, calls=3, lived=lived)
 
 
