@@ -181,8 +181,8 @@ def groups(lab):
                                 state=(2.0, 2.0, 0.5, 2.0, 0.0))
             batches = list(range(count))
             train(lab, training, [batches, [], batches[:1], batches[::-1]])
-    # The factor is scale(1 / float(n)): a quotient of the scale has other bits, as 13 / 3, 19 / 3 and 5 / 7 show.
-    for n, scale in FACTORS:
+    # The factor is scale(1 / float(n)): a quotient of the scale has other bits, as 5 / 3, 13 / 5 and 24 / 7 show.
+    for n, scale in ((3, 5.0), (5, 13.0), (7, 24.0)):
         rows = [[float(b % 5 - 2) for b in range(2 * n)] for _ in range(2)]
         train(lab, Training("f16", 2, [1.0], rows, accumulate=n, state=(scale, 2.0, 0.5, 1e9, 0.0)), [list(range(2 * n))])
     many = [[float((b * 31 + r) % 17 - 8) for b in range(50)] for r in range(2)]
