@@ -88,8 +88,9 @@ torch-on-my-ring: torch own-ring ## train PyTorch's MLP on your ring of lab 06, 
 	@RINGSMITH_TORCH_BUILD="$(abspath $(BUILD))/torch" /usr/bin/python3 labs/torch/own_ring/on_my_ring.py
 
 test-torch: torch ## test the backend against gloo: collectives, DDP, 20 kills, PyTorch's own tests; then compare an MLP
-	@RINGSMITH_TORCH_BUILD="$(abspath $(BUILD))/torch" tests/torch/run.sh
-	@RINGSMITH_TORCH_BUILD="$(abspath $(BUILD))/torch" /usr/bin/python3 tests/bench/torch_ddp.py
+	@$(CONFIGURE)
+	@$(COMPILE) ringrun
+	@RINGSMITH_TORCH_BUILD="$(abspath $(BUILD))/torch" RINGSMITH_RINGRUN="$(abspath $(DIR))/bin/ringrun" tests/torch/run.sh
 
 # Builds and runs a tier, or the rooms named by ONLY, which are searched in both tiers.
 define tests

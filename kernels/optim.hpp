@@ -75,6 +75,23 @@ void look(Operands& o, const std::span<const AdamTensor<T>>& tensors) {
   for (const std::int64_t written : {n, n, n, largest}) o.add<T>(written);
 }
 
+// The number of a parameter's last step and the factors that depend on it, in the device's memory. A
+// captured graph reads them there, because arguments of its kernels are the same in every launch.
+struct AdamClock {
+  double t = 0;
+  double step_size = 0;   // lr / (1 - beta1^t)
+  double correction = 1;  // sqrt(1 - beta2^t)
+  double shrink = 1;      // 1 - lr weight_decay
+};
+
+// adam_all with step.t and step.lr from the device: advances clocks[which[i]], computes its factors
+// with the learning rate lr[0], and updates tensor i with them. which[] is the host's.
+template <class T>
+using AdamClockedFn = void(std::span<const AdamTensor<T>> tensors,
+                           std::span<const std::int32_t> which, std::span<AdamClock> clocks,
+                           std::span<const double> lr, const AdamStep& step);
+RINGSMITH_KERNEL(adam_clocked, AdamClockedFn)
+
 // To clip by the global norm, call sum_of_squares for every gradient, clip_factor once, and scale
 // for every gradient. The sums and the factor remain in device memory, so the host never waits for
 // the GPU.

@@ -24,6 +24,7 @@
 #include "runtime/nn/gpt.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/optim/optimizer.hpp"
+#include "runtime/optim/step_graph.hpp"
 #include "runtime/parallel/agreement.hpp"
 #include "runtime/parallel/beyond/per_step.hpp"
 #include "runtime/parallel/data_parallel.hpp"

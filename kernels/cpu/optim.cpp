@@ -68,6 +68,23 @@ void adam_all(std::span<const AdamTensor<T>> tensors, const AdamStep& step) {
 }
 
 template <class T>
+void adam_clocked(std::span<const AdamTensor<T>> tensors, std::span<const std::int32_t> which,
+                  std::span<AdamClock> clocks, std::span<const double> lr, const AdamStep& step) {
+  AdamStep now = step;
+  now.lr = lr[0];
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    AdamClock& clock = clocks[static_cast<std::size_t>(which[i])];
+    clock.t += 1;
+    clock.step_size = now.lr / (1 - std::pow(now.beta1, clock.t));
+    clock.correction = std::sqrt(1 - std::pow(now.beta2, clock.t));
+    clock.shrink = 1 - now.lr * now.weight_decay;
+    now.t = static_cast<std::int64_t>(clock.t);
+    const AdamTensor<T>& t = tensors[i];
+    adam<T>(t.p, t.g, t.m, t.v, t.largest, now);
+  }
+}
+
+template <class T>
 void sum_of_squares(std::span<const T> x, std::span<double> sum) {
   if constexpr (std::is_same_v<T, float>)
     if (mode() == Mode::fast) return fast::sum_of_squares(x, sum);
@@ -111,6 +128,7 @@ RINGSMITH_FLOAT_AND_DOUBLE(unscale)
 RINGSMITH_FLOAT_AND_DOUBLE(sgd)
 RINGSMITH_FLOAT_AND_DOUBLE(adam)
 RINGSMITH_FLOAT_AND_DOUBLE(adam_all)
+RINGSMITH_FLOAT_AND_DOUBLE(adam_clocked)
 RINGSMITH_FLOAT_AND_DOUBLE(sum_of_squares)
 RINGSMITH_FLOAT_AND_DOUBLE(scale)
 

@@ -70,6 +70,7 @@ constexpr Rule kRules[] = {
     {"sgd", 4, kNone, true},
     {"adam", 14, kNone, true},
     {"adam_all", 14, kNone, true},
+    {"adam_clocked", 14, kNone, true},
     {"sum_of_squares", 2},
     {"clip_factor", 3},  // root, square, sum
     {"scale", 1, kNone, true},

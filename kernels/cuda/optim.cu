@@ -7,6 +7,10 @@
 // order are the CPU oracle's, and each is rounded separately (--fmad=false), so the bits are
 // PyTorch's.
 //
+// A step that a graph repeats reads its number and its learning rate in the device's memory: a kernel
+// of one thread per parameter advances the numbers and computes the factors that depend on them, and
+// adam_table reads the factors of each row.
+//
 // Clipping does not wait for the device: a fold sums squares in double, one thread computes the
 // factor from all sums, and scale() reads it from device memory.
 #include <cmath>
@@ -135,15 +139,47 @@ template <class T>
 struct AdamRow {
   const T* g;
   T *p, *m, *v, *largest;
+  std::int32_t clock;  // index of its AdamClock
   bool packs;
 };
 
+// The factors of a row's update: arguments of the kernel, or its clock's.
 template <class T>
-using AdamTable = TensorTable<AdamRow<T>, 64, std::int64_t{kTurns} * kThreads * kPack<T>>;
+struct GivenAdam : Adam<T> {
+  [[nodiscard]] __device__ const Adam<T>& of(const AdamRow<T>& /*row*/) const { return *this; }
+};
+template <class T>
+struct ClockedAdam {
+  Adam<T> fixed;
+  const AdamClock* clocks;
+  [[nodiscard]] __device__ Adam<T> of(const AdamRow<T>& row) const {
+    const AdamClock& clock = clocks[row.clock];
+    Adam<T> now = fixed;
+    now.step_size = static_cast<T>(clock.step_size);
+    now.correction = static_cast<T>(clock.correction);
+    now.shrink = static_cast<T>(clock.shrink);
+    return now;
+  }
+};
 
-template <bool kAmsgrad, class T>
-__global__ void adam_table(const __grid_constant__ AdamTable<T> table, Adam<T> op) {
+constexpr int kAdamRows = 64;
+template <class T>
+using AdamTable = TensorTable<AdamRow<T>, kAdamRows, std::int64_t{kTurns} * kThreads * kPack<T>>;
+
+template <class T>
+__global__ void advance_clocks(const __grid_constant__ AdamTable<T> table, AdamClock* clocks,
+                               const double* lr, double beta1, double beta2, double decay) {
+  const auto row = static_cast<int>(threadIdx.x);
+  if (row >= table.count) return;
+  AdamClock& clock = clocks[table.rows[row].clock];
+  const double t = clock.t + 1;
+  clock = {t, *lr / (1 - pow_of(beta1, t)), sqrt_of(1 - pow_of(beta2, t)), 1 - *lr * decay};
+}
+
+template <bool kAmsgrad, class T, class Op>
+__global__ void adam_table(const __grid_constant__ AdamTable<T> table, Op factors) {
   table.each_chunk([&](const AdamRow<T>& row, std::int64_t begin, std::int64_t n) {
+    const Adam<T>& op = factors.of(row);
     const auto run = [&](auto width, auto*... more) {
       update_items<decltype(width)::value>(threadIdx.x, kThreads, n, op, row.g + begin,
                                            row.p + begin, row.m + begin, row.v + begin, more...);
@@ -161,24 +197,37 @@ __global__ void adam_table(const __grid_constant__ AdamTable<T> table, Adam<T> o
   });
 }
 
-template <bool kAmsgrad, class T>
-void launch_tables(std::span<const AdamTensor<T>> all, const Adam<T>& op) {
-  static_assert(sizeof(AdamTable<T>) + sizeof(Adam<T>) <= kArgumentBytes);
+// Calls before(table), e.g. to queue another kernel, and launches the update of each table.
+template <bool kAmsgrad, class T, class Op, class Before>
+void launch_tables(std::span<const AdamTensor<T>> all, std::span<const std::int32_t> which,
+                   const Op& factors, const Before& before) {
+  static_assert(sizeof(AdamTable<T>) + sizeof(Op) <= kArgumentBytes);
   for_each_table<AdamTable<T>>(
       all,
-      [](const AdamTensor<T>& t) {
+      [&](const AdamTensor<T>& t) {
         return AdamRow<T>{
             t.g.data(),
             t.p.data(),
             t.m.data(),
             t.v.data(),
             t.largest.data(),
+            which.empty() ? 0 : which[static_cast<std::size_t>(&t - all.data())],
             aligned(t.g.data(), t.p.data(), t.m.data(), t.v.data(), t.largest.data())};
       },
       [](const AdamTensor<T>& t) { return std::ssize(t.p); },
       [&](const AdamTable<T>& table) {
-        launch_over(adam_table<kAmsgrad, T>, table.chunks, 1, table, op);
+        before(table);
+        launch_over(adam_table<kAmsgrad, T, Op>, table.chunks, 1, table, factors);
       });
+}
+
+template <class T, class Op, class Before>
+void update_all(std::span<const AdamTensor<T>> all, std::span<const std::int32_t> which,
+                const Op& factors, const Before& before) {
+  if (std::ranges::any_of(all, [](const AdamTensor<T>& t) { return !t.largest.empty(); }))
+    launch_tables<true, T>(all, which, factors, before);
+  else
+    launch_tables<false, T>(all, which, factors, before);
 }
 
 template <class T>
@@ -242,11 +291,17 @@ void adam(std::span<T> p, std::span<const T> g, std::span<T> m, std::span<T> v,
 
 template <class T>
 void adam_all(std::span<const AdamTensor<T>> all, const AdamStep& step) {
-  const auto has_largest = [](const AdamTensor<T>& t) { return !t.largest.empty(); };
-  if (std::ranges::any_of(all, has_largest))
-    launch_tables<true, T>(all, Adam<T>(step));
-  else
-    launch_tables<false, T>(all, Adam<T>(step));
+  update_all(all, {}, GivenAdam<T>{Adam<T>(step)}, [](const AdamTable<T>&) {});
+}
+
+template <class T>
+void adam_clocked(std::span<const AdamTensor<T>> all, std::span<const std::int32_t> which,
+                  std::span<AdamClock> clocks, std::span<const double> lr, const AdamStep& step) {
+  update_all(all, which, ClockedAdam<T>{Adam<T>(step), clocks.data()},
+             [&](const AdamTable<T>& table) {
+               launch(advance_clocks<T>, 1, kAdamRows, 0, stream(), table, clocks.data(), lr.data(),
+                      step.beta1, step.beta2, step.weight_decay);
+             });
 }
 
 template <class T>
@@ -281,6 +336,7 @@ RINGSMITH_FLOAT_AND_DOUBLE(unscale)
 RINGSMITH_FLOAT_AND_DOUBLE(sgd)
 RINGSMITH_FLOAT_AND_DOUBLE(adam)
 RINGSMITH_FLOAT_AND_DOUBLE(adam_all)
+RINGSMITH_FLOAT_AND_DOUBLE(adam_clocked)
 RINGSMITH_FLOAT_AND_DOUBLE(sum_of_squares)
 RINGSMITH_FLOAT_AND_DOUBLE(scale)
 

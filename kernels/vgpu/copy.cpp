@@ -98,6 +98,7 @@ cudaError_t check_both(const char* call, const void* to, std::size_t to_bytes, c
 
 void add_copy(Queue& queue, const char* name, void* to, std::size_t to_pitch, const void* from,
               std::size_t from_pitch, std::size_t width, std::size_t height) {
+  ++vgpu::call_counters().copies;
   queue.add(name, [=] {
     vgpu::count_bytes(name, width * height);
     const CopyEngine engine;
@@ -169,6 +170,7 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStr
                   "cudaMemsetAsync: the target must be device or pinned memory, but it is " +
                       vgpu::describe_address(pointer));
   }
+  ++vgpu::call_counters().copies;
   queue->add("fill", [=] {
     vgpu::count_bytes("fill", bytes);
     const CopyEngine engine;

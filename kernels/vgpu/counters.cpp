@@ -73,6 +73,16 @@ void count_bytes(const char* operation, std::size_t bytes) {
   count.bytes += bytes;
 }
 
+CallCounters& call_counters() {
+  static auto* const all = new CallCounters;
+  return *all;
+}
+
+Calls take_calls() {
+  CallCounters& all = call_counters();
+  return {all.kernels.exchange(0), all.copies.exchange(0), all.graphs.exchange(0)};
+}
+
 std::vector<Count> take_counts() {
   const Quiet quiet;
   std::map<const void*, Count> of_function;

@@ -7,6 +7,7 @@
 // (runtime/device/profiler.hpp) computes those of kernels from their operands.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -29,5 +30,17 @@ void count_bytes(const char* operation, std::size_t bytes);
 
 // Returns and clears the counts, most runs first. Streams must have been synchronised.
 [[nodiscard]] std::vector<Count> take_counts();
+
+// The host's calls that queue work on streams, each of which costs it microseconds on a GPU. The
+// launch of a graph is one call, and its operations are in Count only.
+struct Calls {
+  std::uint64_t kernels = 0, copies = 0, graphs = 0;  // copies and fills
+};
+struct CallCounters {
+  std::atomic<std::uint64_t> kernels{0}, copies{0}, graphs{0};
+};
+[[nodiscard]] CallCounters& call_counters();
+// Returns and clears the counts.
+[[nodiscard]] Calls take_calls();
 
 }  // namespace vgpu

@@ -239,8 +239,6 @@ namespace {
 constexpr int kSharedBytes = 48 << 10, kSharedBytesOptin = 227 << 10;
 using vgpu::kMultiprocessors, vgpu::kMostBlockThreads, vgpu::kMostResidentThreads;
 
-bool exists(int device) { return device >= 0 && device < Device::count(); }
-
 cudaError_t no_device(int device) {
   return fail(cudaErrorInvalidDevice,
               "device " + std::to_string(device) + " does not exist: the device count is " +
@@ -266,14 +264,14 @@ cudaError_t cudaGetDevice(int* device) {
 
 cudaError_t cudaSetDevice(int device) {
   const Quiet quiet;
-  if (!exists(device)) return no_device(device);
+  if (!Device::exists(device)) return no_device(device);
   Device::set_current(device);
   return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   const Quiet quiet;
-  if (!exists(device)) return no_device(device);
+  if (!Device::exists(device)) return no_device(device);
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "vgpu");
   properties->uuid = Device::get(device).uuid();
@@ -298,7 +296,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   const Quiet quiet;
-  if (!exists(device)) return no_device(device);
+  if (!Device::exists(device)) return no_device(device);
   const auto is = [&](int known) {
     *value = known;
     return cudaSuccess;
@@ -385,7 +383,7 @@ cudaError_t cudaDriverGetVersion(int* version) {
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
   const Quiet quiet;
-  if (!exists(device)) return no_device(device);
+  if (!Device::exists(device)) return no_device(device);
   constexpr int kLength = 13;  // including the terminating zero
   if (length < kLength)
     return fail(cudaErrorInvalidValue,
@@ -399,15 +397,15 @@ cudaError_t cudaDeviceReset() { return cudaDeviceSynchronize(); }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   const Quiet quiet;
-  if (!exists(device)) return no_device(device);
-  if (!exists(peer)) return no_device(peer);
+  if (!Device::exists(device)) return no_device(device);
+  if (!Device::exists(peer)) return no_device(peer);
   *can = device != peer && vgpu::Settings::get().peers != vgpu::PeerAccess::none ? 1 : 0;
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   const Quiet quiet;
-  if (!exists(peer)) return no_device(peer);
+  if (!Device::exists(peer)) return no_device(peer);
   if (flags != 0) return fail(cudaErrorInvalidValue, "cudaDeviceEnablePeerAccess: flags must be 0");
   if (peer == Device::current().index())
     return fail(cudaErrorInvalidDevice, "a device is not its own peer");
@@ -422,7 +420,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
 
 cudaError_t cudaDeviceDisablePeerAccess(int peer) {
   const Quiet quiet;
-  if (!exists(peer)) return no_device(peer);
+  if (!Device::exists(peer)) return no_device(peer);
   if (Device::current().set_peer(Device::get(peer), false)) return cudaSuccess;
   return fail(cudaErrorPeerAccessNotEnabled, "device " + std::to_string(Device::current().index()) +
                                                  " cannot access device " + std::to_string(peer));

@@ -72,6 +72,7 @@ class Residency {
 class Device {
  public:
   static int count();
+  static bool exists(int index) { return index >= 0 && index < count(); }
   static Device& get(int index);
   static Device& current();
   static void set_current(int index);

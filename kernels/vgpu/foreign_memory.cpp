@@ -30,8 +30,6 @@ using vgpu::Quiet;
 
 namespace {
 
-bool exists(int device) { return device >= 0 && device < Device::count(); }
-
 cudaError_t check_managed(const void* pointer, std::size_t bytes, const char* call) {
   const auto range = PinnedMemory::get().find(pointer);
   if (!range || !range->managed)
@@ -45,7 +43,7 @@ cudaError_t check_managed(const void* pointer, std::size_t bytes, const char* ca
 }
 
 cudaError_t check_place(int place, const char* call) {
-  if (place == cudaCpuDeviceId || exists(place)) return cudaSuccess;
+  if (place == cudaCpuDeviceId || Device::exists(place)) return cudaSuccess;
   return fail(cudaErrorInvalidDevice,
               std::string(call) + ": device " + std::to_string(place) + " does not exist");
 }
@@ -84,7 +82,7 @@ cudaError_t cudaMemcpyPeer(void* to, int to_device, const void* from, int from_d
                            std::size_t bytes) {
   // CUDA waits for all earlier work of both devices.
   for (const int device : {to_device, from_device})
-    if (exists(device)) Device::get(device).synchronize();
+    if (Device::exists(device)) Device::get(device).synchronize();
   const cudaError_t error = cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, nullptr);
   return error == cudaSuccess ? cudaStreamSynchronize(nullptr) : error;
 }
@@ -208,7 +206,7 @@ cudaError_t cudaMallocFromPoolAsync(void** pointer, std::size_t bytes, cudaMemPo
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
   const Quiet quiet;
   *pool = nullptr;
-  if (!exists(device)) return check_place(device, "cudaDeviceGetDefaultMemPool");
+  if (!Device::exists(device)) return check_place(device, "cudaDeviceGetDefaultMemPool");
   static std::mutex mutex;
   static auto* const made = new std::map<int, cudaMemPool_t>;
   const std::scoped_lock lock(mutex);

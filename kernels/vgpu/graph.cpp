@@ -12,6 +12,7 @@
 #include "kernels/vgpu/api/foreign_graph.hpp"
 #include "kernels/vgpu/api/foreign_launch.hpp"
 #include "kernels/vgpu/capture.hpp"
+#include "kernels/vgpu/counters.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
 #include "kernels/vgpu/order.hpp"
@@ -208,6 +209,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     vgpu::Random random(0x67726170'68 + exec->launches++);
     for (const std::size_t i : vgpu::order_of(graph.nodes, random)) nodes.push_back(graph.nodes[i]);
   }
+  ++vgpu::call_counters().graphs;
   const int before = vgpu::Device::current().index();
   vgpu::Device::set_current(queue->device().index());
   cudaError_t error = cudaSuccess;

@@ -98,6 +98,7 @@ cudaError_t launch_as(const Call& call, dim3 grid, dim3 block, std::size_t share
     turn.emplace(queue->device().driver(), Driver::Call::launches, call.function);
     number = ++launches;
   }
+  if (parent == nullptr) ++call_counters().kernels;
   // The Grid is created when the operation runs, because a captured launch may run more than once.
   queue->add("kernel", [=] {
     const auto launched = std::make_shared<Grid>(call, grid, block, shared_bytes, *queue, number);

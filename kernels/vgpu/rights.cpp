@@ -43,7 +43,7 @@ State& state() {
   return *s;
 }
 
-void set(std::byte* at, std::size_t bytes, bool open) {
+void set_access(std::byte* at, std::size_t bytes, bool open) {
   if (::mprotect(at, bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
     fatal("cannot change the protection of device memory: too many allocations for this system");
 }
@@ -67,7 +67,7 @@ void add(std::byte* at, std::size_t bytes, int key) {
   const std::scoped_lock lock(s.mutex);
   Key& k = s.keys[static_cast<std::size_t>(key)];
   k.ranges[at] = bytes;
-  if (k.holders == 0) set(at, bytes, false);
+  if (k.holders == 0) set_access(at, bytes, false);
 }
 
 void remove(std::byte* at) {
@@ -82,7 +82,7 @@ void begin(std::uint32_t keys) {
   const std::scoped_lock lock(s.mutex);
   for_each_key(s, keys, [](Key& key) {
     if (++key.holders > 1) return;
-    for (const auto& [at, bytes] : key.ranges) set(at, bytes, true);
+    for (const auto& [at, bytes] : key.ranges) set_access(at, bytes, true);
   });
 }
 
@@ -91,7 +91,7 @@ void end(std::uint32_t keys) {
   const std::scoped_lock lock(s.mutex);
   for_each_key(s, keys, [](Key& key) {
     if (--key.holders > 0) return;
-    for (const auto& [at, bytes] : key.ranges) set(at, bytes, false);
+    for (const auto& [at, bytes] : key.ranges) set_access(at, bytes, false);
   });
 }
 

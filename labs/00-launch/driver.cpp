@@ -72,8 +72,10 @@ void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t pati
   try {
     for (const std::string& one : lab00::meet(folder, seat, card, milliseconds(patience)))
       cards += one + (more.empty() ? "\n" : "\n--\n");
-  } catch (const std::exception& failed) {
+  } catch (const std::runtime_error& failed) {
     error = failed.what();
+  } catch (const std::exception&) {
+    error = "an exception of another type than std::runtime_error";
   }
   seen.put("card", card);
   seen.put("cards", cards);

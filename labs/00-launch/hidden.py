@@ -90,7 +90,8 @@ def whole_job(lab):
                         seen)
     seen = lab.run("meet", world=1, ranks=[0], late=[0], patience=0)  # no rank is missing
     expect.that(not seen["error.0"], f"the only rank of a job, which need not wait, has no patience: {seen['error.0']}", seen)
-    for hosts in ("a_b a a_b a", "_ a _ _", "a a_ a a_", "10 1 10 01"):  # any names
+    for hosts in ("a_b a a_b a", "_ a _ _", "a a_ a a_", "10 1 10 01", "n.a n.b n.a n n.b", "a-1 a-2 a a-1", "A a A", "a/1 a/2 a/1",
+                  "a:1 a:2 a", ".a .b ."):  # any names, whatever separates their parts
         seen = lab.run("place", hosts=hosts)
         expect.equal("the places on hosts with blanks in their names (here _)", list(seen["places"]),
                      public.places_of(hosts.split()), seen)

@@ -43,7 +43,7 @@ def started(seen, hosts):
 @lab_test
 def names(lab):
     """Task 1: every claim gives a unique name, also when several launchers claim simultaneously."""
-    for launchers, each, hesitate in ((1, 12, 0), (4, 1, 100)):
+    for launchers, each, hesitate in ((1, 120, 0), (4, 1, 100)):  # numbers of one to three digits
         seen = lab.run("names", launchers=launchers, names=each, hesitate=hesitate)
         found = [name for i in range(launchers) for name in seen[f"names.{i}"].splitlines()]
         expect.equal("the number of names", len(found), launchers * each, seen)

@@ -27,10 +27,16 @@ def axpy_grids(lab):
 
 @lab_test
 def rows_shapes(lab):
-    """Any shape: more rows than blocks, short rows, long rows, empty ones; all numbers negative."""
+    """Any shape: more rows than blocks, short rows, long rows, empty ones; all numbers negative, or some -0."""
     def negative(x):
         for i, value in enumerate(x):
             x[i] = -1 - abs(value)
+
+    def zeros(x):
+        negative(x)
+        for at in (7, 40, 87):  # one in each row, in several threads
+            x[at] = -0.0
+    friendly.rows(lab, 3, 32, 2, 8, zeros)
     for count, cols, blocks, threads in [(1, 1, 1, 1), (9, 100, 2, 64), (5, 3, 8, 32), (3, 0, 1, 32), (7, 257, 3, 256),
                                          (40, 33, 1, 16), (0, 5, 1, 32), (4, 9, 3, 1), (2, 1, 1, 256), (6, 64, 2, 2),
                                          (33001, 1, 2, 1), (1, 33001, 1, 32)]:

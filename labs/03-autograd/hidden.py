@@ -1,5 +1,7 @@
 """Hidden tests of lab 03: random graphs, frozen and unused leaves, the second backward, depth,
 memory."""
+import math
+
 from labs.course.lab import load_sibling
 from labs.course.testing import expect, lab_test
 
@@ -44,6 +46,9 @@ def random_graphs(lab):
             got = grads_of(seen, f"hook{n}")[row[2]]
             expect.that(got == wanted[row[2]], f"when the hook of leaf {row[2]} ran, its gradient was {got}, must be "
                         f"{wanted[row[2]]}", seen)
+    p = Program()  # infinite values, and an infinite gradient
+    x, far = p.leaf([2]), p.leaf([math.inf], needs=False)
+    run(lab, p, p.sum(p.relu(p.mul(x, far))))
 
 
 @lab_test
@@ -79,6 +84,10 @@ def frozen_and_unused(lab):
     p = Program()
     x, w = p.leaf([-2], name="x, below a relu that is off"), p.leaf([1], name="w")
     seen = run(lab, p, p.add(p.relu(x), w), hooked=[x, w])
+    expect.equal("the leaves whose hooks ran", sorted(seen["log"][2::4]), [x, w], seen)
+    p = Program()  # a leaf of no elements has a gradient of no elements, which differs from none
+    x, w = p.leaf([], name="x, which has no elements"), p.leaf([1], name="w")
+    seen = run(lab, p, p.add(p.sum(p.relu(p.add(x, x))), w), hooked=[x, w])
     expect.equal("the leaves whose hooks ran", sorted(seen["log"][2::4]), [x, w], seen)
     p = Program()  # the result is itself a leaf
     x = p.leaf([5], name="x, result and leaf at once")

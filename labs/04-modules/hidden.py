@@ -92,6 +92,10 @@ def decay(lab):
             seen = optimize(lab, kind, options, values, (2, 3), grads, lrs, resume_at=at)
             expect.same_bits(f"the trajectory with a new optimizer before step {at + 1}", seen["trajectory"],
                              whole["trajectory"], seen)
+    for kind in ("sgd", "adamw"):  # 0 times infinity is NaN
+        seen = optimize(lab, kind, {"lr": 0.0}, [1.0, 2.0], (2,), [[math.inf, 1.0]], [0.0])
+        expect.same_bits("the parameters after a step with a learning rate of 0 and an infinite gradient",
+                         seen["trajectory"], floats([math.nan, 2.0]), seen)
 
 
 @lab_test
@@ -110,3 +114,6 @@ def training(lab):
         expect.same_bits("y", seen["y"], floats([1 + x[0] * weight[0] + x[1] * weight[1]]), seen)
         expect.same_bits("the gradient of x", seen["dx"], floats(0 + dy[0] * w for w in weight), seen)
         expect.same_bits("the gradient of the weight", seen["dweight"], floats(0 + dy[0] * v for v in x), seen)
+    seen = lab.run("train", optimizer="sgd", widths=[1, 2], values=floats([0, 0, -inf, 0]), x=floats([1]), targets=[0],
+                   batches=[1], lr=0.5)
+    expect.equal("the loss of a step with a logit of -infinity", list(seen["losses"]), [inf], seen)

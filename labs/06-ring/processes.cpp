@@ -4,6 +4,7 @@
 
 #include "labs/kit/processes.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -45,6 +46,15 @@ void grow_old(lab06::Mailbox& box, kit::Counter* meeting, int rank, Pass pass) {
   }
 }
 
+// The number of slots, or 1 if the mailbox has no such constant.
+template <class Box>
+constexpr std::size_t slots_of() {
+  if constexpr (requires { Box::slots; })
+    return Box::slots;
+  else
+    return 1;
+}
+
 kit::ProcessOptions options_of(const kit::Request& in) {
   kit::ProcessOptions options;
   options.world = int(in.integer("world"));
@@ -58,10 +68,13 @@ kit::ProcessOptions options_of(const kit::Request& in) {
 
 // Sends pieces from rank 0 to rank 1 through one mailbox. Piece i holds sizes[i] bytes of value i +
 // 1. The receiver reports the first and the last byte of each piece. old: the mailbox looks as if
-// nearly 2^32 pieces had passed before.
+// nearly 2^32 pieces had passed before. in_step 1: a piece is put when all earlier ones have been
+// taken, so a receiver that waits for more than its piece waits forever. in_step 2: a piece is
+// taken when all slots are full, so a sender that waits although a slot is free waits forever.
 KIT_SCENARIO(pieces) {
   const std::vector<std::int64_t> sizes = in.integers("sizes");
   const bool old = in.integer("old", 0) != 0;
+  const std::int64_t in_step = in.integer("in_step", 0);
   kit::ProcessOptions options = options_of(in);
   options.bytes = 2 * sizeof(kit::Counter) + sizeof(lab06::Mailbox);
   kit::Processes processes(options);
@@ -80,6 +93,10 @@ KIT_SCENARIO(pieces) {
           });
         std::vector<std::int64_t> got;
         for (std::size_t i = 0; i < sizes.size(); ++i) {
+          if (in_step == 1 && self.rank() == 0) meeting[1].wait_at_least(i, "meet", 1);
+          if (in_step == 2 && self.rank() == 1)
+            meeting[0].wait_at_least(std::min(i + slots_of<lab06::Mailbox>(), sizes.size()), "meet",
+                                     0);
           const std::byte value{self.rank() == 0 ? static_cast<unsigned char>(i + 1)
                                                  : static_cast<unsigned char>(0)};
           std::vector<std::byte> piece(static_cast<std::size_t>(sizes[i]), value);
@@ -89,6 +106,7 @@ KIT_SCENARIO(pieces) {
             lab06::take_piece(box, piece, 0);
           got.push_back(std::int64_t(piece.front()));
           got.push_back(std::int64_t(piece.back()));
+          if (in_step != 0) meeting[self.rank()].publish(i + 1);
         }
         seen.put("got", got);
       },

@@ -6,7 +6,7 @@ from labs.course.testing import WORLDS, expect, floats, lab_test
 def chunks(lab):
     """Task 1: chunks cover the buffer, without gaps, and differ by at most one element."""
     for world, count in [(1, 5), (2, 7), (3, 7), (4, 4), (5, 3), (8, 0), (7, 1000), (3, 2 ** 24 + 1),
-                         (5, 2 ** 40 + 3)]:
+                         (5, 2 ** 40 + 3), (3, 2 ** 53 + 5), (7, 2 ** 63 - 1)]:
         seen = lab.run("chunks", world=world, count=count)
         at = 0
         for index, (first, length) in enumerate(zip(seen["first"], seen["length"])):
@@ -85,6 +85,8 @@ def mailbox(lab):
     slots."""
     for sizes in ([1], [4, 256, 8], [256] * 20, [n % 256 + 1 for n in range(200)]):
         expect_pieces(lab, sizes, pauses=len(sizes) == 20)
+    for in_step in (1, 2):  # each piece is taken before the next one is put; all slots are full before a piece is taken
+        expect_pieces(lab, [8, 256, 1] * 4, in_step=in_step)
 
 
 def expect_pieces(lab, sizes, **how):

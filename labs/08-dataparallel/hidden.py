@@ -70,6 +70,15 @@ def traffic(lab):
             rows_bytes = 4 * sum(count for _, count in parts[1:]) * (inputs + 2 * outputs)
             expect.equal("bytes over the root's links", sum(out[0]) + sum(back),
                          2 * (len(parts) - 1) * size + rows_bytes, seen)
+    batches = (3, 3, 2, 6, 3)  # forwards without a backward: each sends the parameters again
+    seen = lab.run("by_turns", devices=[3, 1], ops=[n for rows in batches for n in (0, 0, rows, 5, len(parts_of(rows, 3)))],
+                   inputs=inputs, outputs=outputs)
+    out, back = wires(seen, 3)
+    for i in (1, 2):
+        counts = [parts_of(rows, 3)[i][1] for rows in batches if i < len(parts_of(rows, 3))]
+        expect.equal(f"bytes from the root to device {i} in {len(batches)} forwards", out[0][i],
+                     len(counts) * size + 4 * sum(counts) * inputs, seen)
+        expect.equal(f"bytes from device {i} to the root in {len(batches)} forwards", back[i], 4 * sum(counts) * outputs, seen)
 
 
 @lab_test

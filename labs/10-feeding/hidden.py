@@ -133,7 +133,10 @@ def ahead(lab):
         ids = lab.random.sample(range(1000), 60)
         seen = lab.run("load", order=ids, batch=2, workers=workers, ahead=most, throws=[], awaited=awaited)
         expect.equal("the samples that next() gave", list(seen["ids"]), ids, seen)
-        expect.equal(f"batches begun while next() waits for batch {awaited}", seen["begun_while_awaited"], awaited + most, seen)
+        begun, name = seen["begun_while_awaited"], f"batches begun while next() waits for batch {awaited}"
+        expect.at_most(name, begun, awaited + most, "batches", seen)
+        if most <= workers:  # with more, a worker may have a queue of its own, whose next batch waits for this one
+            expect.equal(name, begun, awaited + most, seen)
 
 
 @lab_test

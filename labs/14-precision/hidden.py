@@ -89,6 +89,8 @@ def scaler_rules(lab):
         do.update()
         if not do.scalers["A"].state[0]:
             break
+    do.scale(3.0)                     # the scale is 0, and
+    do.update()                       # refused: the step has ended although update() threw
     do.load(public.START)             # a reloaded state continues as before
     do.unscale([65536.0])
     do.update()
@@ -112,6 +114,14 @@ def scaler_state(lab):
                 do.unscale([math.inf if bad else 7.0], who=who)
                 do.update(who)
         do.check(lab)
+    do = Deeds()                      # load() does not end a step: what unscale() has found still counts
+    for found in (math.inf, 1.0):
+        do.unscale([found])
+        do.load((32.0, 2.0, 0.25, 1, 0))
+        do.unscale([1.0])             # refused
+        do.update()
+        do.update()                   # refused
+    do.check(lab)
     good = [8.0, 2.0, 0.5, 5, 3]
     do = Deeds()
     do.load(good)
@@ -171,6 +181,10 @@ def groups(lab):
                                 state=(2.0, 2.0, 0.5, 2.0, 0.0))
             batches = list(range(count))
             train(lab, training, [batches, [], batches[:1], batches[::-1]])
+    # The factor is scale(1 / float(n)): a quotient of the scale has other bits, as 13 / 3, 19 / 3 and 5 / 7 show.
+    for n, scale in FACTORS:
+        rows = [[float(b % 5 - 2) for b in range(2 * n)] for _ in range(2)]
+        train(lab, Training("f16", 2, [1.0], rows, accumulate=n, state=(scale, 2.0, 0.5, 1e9, 0.0)), [list(range(2 * n))])
     many = [[float((b * 31 + r) % 17 - 8) for b in range(50)] for r in range(2)]
     train(lab, Training("f16", 2, [0.5], many, accumulate=8, lr=0.001, momentum=0.875,
                         state=(4.0, 2.0, 0.5, 5.0, 0.0)), [list(range(50)), list(range(49, -1, -1))])

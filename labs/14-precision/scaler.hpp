@@ -34,7 +34,8 @@ class GradScaler {
   explicit GradScaler(const ScalerState& state = {}) { load(state); }
 
   // Task 3. Continues exactly like the scaler that had this state. Throws std::invalid_argument,
-  // and changes nothing, if a number is outside the ranges above.
+  // and changes nothing, if a number is outside the ranges above. As in PyTorch, it does not end a
+  // step: what unscale() has found before it still counts at the next update().
   void load(const ScalerState& state) {
 #ifdef SOLUTION
     const auto require = [](bool truth, const char* message) {
@@ -98,7 +99,8 @@ class GradScaler {
   // Also task 4. Ends a step, made or skipped. The new scale is computed in double and rounded to
   // float. If it would grow to infinity, the scale stays and the count of steps restarts at 0.
   // Throws std::logic_error if there was no unscale() since the last update(), and
-  // std::runtime_error if the scale has fallen to 0.
+  // std::runtime_error if the scale has fallen to 0; the step has ended then, too, and the scale
+  // is 0 until load().
   void update() {
 #ifdef SOLUTION
     if (!looked_) throw std::logic_error("update: no unscale() since the last one");

@@ -128,8 +128,8 @@ class Trainer {
   [[nodiscard]] std::span<const float> masters() const { return masters_; }
   [[nodiscard]] const GradScaler& scaler() const { return scaler_; }
 
-  // Task 7. Makes one step from the mean loss of these batches, at least one: each batch's loss is
-  // weighted by 1 / batches.size(), and scaled. All ranks pass the same number of batches. Returns
+  // Task 7. Makes one step from the mean loss of these n batches, at least one: each backward gets
+  // the factor scale(1 / float(n)). All ranks pass the same number of batches. Returns
   // true if the step was made. If a gradient was not finite on any rank, no rank makes the step,
   // and masters and optimizer are unchanged. An exception of a backward propagates to the caller,
   // and the next step starts as if this one had never begun.

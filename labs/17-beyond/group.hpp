@@ -25,32 +25,45 @@
 #include <utility>
 #include <vector>
 
-#include "labs/kit/fabric/fabric.hpp"
-
 namespace lab17 {
 
 // Number of elements of each rank.
 using Counts = std::vector<std::size_t>;
+
+// Returns a collective in words: "all_gather of 1 1 1 elements of 4 bytes".
+inline std::string text_of(const std::string& kind, const Counts& counts, std::size_t element) {
+  std::string text = kind + " of";
+  for (const std::size_t count : counts) text += " " + std::to_string(count);
+  return text + " elements of " + std::to_string(element) + " bytes";
+}
 
 // Thrown when ranks or sizes do not agree; the driver turns it into a message.
 struct Disagreement {
   std::string message;
 };
 
+// The network below a Group, as the driver provides it.
+class Network {
+ public:
+  virtual ~Network() = default;
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int world() const = 0;
+  // The rank begins a collective. Throws Disagreement if its k-th call is not that of the others.
+  virtual void enter(const std::string& kind, const Counts& counts, std::size_t element) = 0;
+  // Sends out[r] to rank r and receives in[r] from it, for all other ranks. element: bytes.
+  using Out = std::vector<std::span<const std::byte>>;
+  using In = std::vector<std::span<std::byte>>;
+  virtual void exchange(const Out& out, const In& in, std::size_t element) = 0;
+  // Sends data from rank root to all other ranks.
+  virtual void spread(int root, std::span<std::byte> data, std::size_t element) = 0;
+};
+
 class Group {
  public:
-  // An entry of the log, which all ranks of a run share: a collective, in the order of the calls.
-  struct Call {
-    std::string kind, text;
-    std::size_t elements = 0;  // in total
-    int rank = 0;              // the first rank that called it
-  };
-  using Log = std::vector<Call>;
+  explicit Group(Network& network) : network_(network) {}
 
-  Group(kit::Fabric& fabric, kit::Link& link, Log& log) : fabric_(fabric), link_(link), log_(log) {}
-
-  [[nodiscard]] int rank() const { return link_.rank(); }
-  [[nodiscard]] int world() const { return link_.world(); }
+  [[nodiscard]] int rank() const { return network_.rank(); }
+  [[nodiscard]] int world() const { return network_.world(); }
 
   // All arguments except numbers are contiguous ranges: std::vector, std::span, std::array.
   // out: counts[0] elements for rank 0, then counts[1] for rank 1, ... in: counts[rank()] elements
@@ -106,9 +119,7 @@ class Group {
     Counts counts(std::size_t(world()), 0);
     counts[std::size_t(root)] = all.size();
     enter("broadcast", counts, sizeof(all[0]));
-    if (rank() != root) link_.recv(root, all);
-    for (int to = 0; rank() == root && to < world(); ++to)
-      if (to != root) link_.send(to, all);
+    network_.spread(root, std::as_writable_bytes(all), sizeof(all[0]));
   }
 
  private:
@@ -124,30 +135,16 @@ class Group {
   }
 
   void enter(const char* kind, const Counts& counts, std::size_t element) {
-    std::string text = std::string(kind) + " of";
-    for (const std::size_t count : counts) text += " " + std::to_string(count);
-    text += " elements of " + std::to_string(element) + " bytes";
+    text_ = text_of(kind, counts, element);
     if (int(counts.size()) != world())
-      throw Disagreement{text + ": there are " + std::to_string(world()) + " ranks"};
-    fabric_.begin(rank(), kind);
-    const std::size_t number = next_++;
-    if (number == log_.size()) log_.push_back({kind, text, total(counts), rank()});
-    if (log_[number].text != text)
-      throw Disagreement{"collective #" + std::to_string(number) + ": rank " +
-                         std::to_string(rank()) + " calls " + text + ", rank " +
-                         std::to_string(log_[number].rank) + " calls " + log_[number].text};
+      throw Disagreement{text_ + ": there are " + std::to_string(world()) + " ranks"};
+    network_.enter(kind, counts, element);
   }
   void has(const char* what, std::size_t size, std::size_t wanted) const {
     if (size != wanted)
-      throw Disagreement{log_[next_ - 1].text + ": `" + what + "` of rank " +
-                         std::to_string(rank()) + " has " + std::to_string(size) +
-                         " elements, must have " + std::to_string(wanted)};
+      throw Disagreement{text_ + ": `" + what + "` of rank " + std::to_string(rank()) + " has " +
+                         std::to_string(size) + " elements, must have " + std::to_string(wanted)};
   }
-
-  // Return the rank `distance` before this one, and the rank `distance` after it.
-  [[nodiscard]] int before(int distance) const { return (rank() + world() - distance) % world(); }
-  [[nodiscard]] int after(int distance) const { return (rank() + distance) % world(); }
-
   template <class T>
   void exchange(std::span<const T> out, const Counts& counts, std::span<T> in) {
     const std::size_t each = mine(counts);
@@ -158,8 +155,13 @@ class Group {
     };
     const auto place = [&](int from) { return in.subspan(std::size_t(from) * each, each); };
     std::ranges::copy(part(rank()), place(rank()).begin());
-    for (int d = 1; d < world(); ++d)
-      link_.exchange(after(d), part(after(d)), before(d), place(before(d)));
+    Network::Out to;
+    Network::In from;
+    for (int r = 0; r < world(); ++r) {
+      to.push_back(std::as_bytes(part(r)));
+      from.push_back(std::as_writable_bytes(place(r)));
+    }
+    network_.exchange(to, from, sizeof(T));
   }
   template <class T>
   void exchange(std::span<T> out, const Counts& counts, std::span<T> in) {
@@ -189,17 +191,17 @@ class Group {
     };
     const std::span<T> own = place(rank());
     if (own.data() != part.data()) std::ranges::copy(part, own.begin());
-    for (int d = 1; d < world(); ++d) link_.exchange(after(d), part, before(d), place(before(d)));
+    Network::In from;
+    for (int r = 0; r < world(); ++r) from.push_back(std::as_writable_bytes(place(r)));
+    network_.exchange(Network::Out(counts.size(), std::as_bytes(part)), from, sizeof(T));
   }
   template <class T>
   void collect(std::span<T> part, const Counts& counts, std::span<T> all) {
     collect(std::span<const T>(part), counts, all);
   }
 
-  kit::Fabric& fabric_;
-  kit::Link& link_;
-  Log& log_;
-  std::size_t next_ = 0;
+  Network& network_;
+  std::string text_;  // the current collective
 };
 
 }  // namespace lab17

@@ -151,6 +151,11 @@ def strict(lab):
         Joined(lab.random, world, [2], [public.batches_of([1] + [0] * (world - 1)), [[]] * world], strict=True, equal=False).check(lab)
     public.exchanges(lab, [[1] * 12 + [0], [1] * 12 + [1]], True, strict=True)
     public.exchanges(lab, [[0, 0], [0, 0]], False, strict=True)
+    # A next() that throws has not returned true: divisor and authority are still those of the step before it.
+    for last in ((1, 0), (0, 1), (1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 0, 1)):
+        for by_world in (True, False):
+            for before in ([], [1, 1]):
+                public.exchanges(lab, [[*before, have] for have in last], by_world, strict=True)
 
 
 HYPER = [{"lr": 0.5, "beta1": 0.0, "beta2": 0.0, "weight_decay": 0.0}, {"lr": 0.01, "beta1": 0.99, "beta2": 0.5, "weight_decay": 0.0},
@@ -257,6 +262,11 @@ def two_optimizers(lab):
         run.save()
         run.load(7, *good)
         run.save()
+        run.gradients(public.random_rows(rng, world, 5))
+        run.reduce()
+        run.load(9, *good)                          # does not end a step: the average still counts
+        run.step()
+        run.step()                                  # refused
         run.load(0, [0.0] * 5, [0.0] * 5)
         for who in "AB":
             for _ in range(2):
@@ -288,3 +298,15 @@ def two_optimizers(lab):
         run.step()
         run.save()
         run.check(lab)
+
+
+@lab_test
+def smaller_loss(lab):
+    """Task 13: at most 8 times DDP's loss, for other models."""
+    public.chooses(lab, 8)
+
+
+@lab_test
+def smallest_loss(lab):
+    """Task 13: at most twice DDP's loss, for other models."""
+    public.chooses(lab, 2)

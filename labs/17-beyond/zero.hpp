@@ -163,7 +163,8 @@ class ShardedAdamW {
   }
   // Also task 12. Continues like the optimizers that saved this state, on any number of ranks; all
   // ranks pass the same state. Throws std::invalid_argument, and changes nothing, if steps is
-  // negative or the number of elements does not match the parameters. Sends nothing.
+  // negative or the number of elements does not match the parameters. Sends nothing, and does not
+  // end a step: a gradient that was reduced before it still counts at the next step().
   void load(const FullState& full) {
 #ifdef SOLUTION
     if (full.steps < 0) throw std::invalid_argument("load: negative steps");

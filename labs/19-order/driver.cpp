@@ -330,6 +330,9 @@ Program bells(const Numbers& n) {
                 s->bell.awake();
                 sleep("with nothing to do still", 4, true);
                 post("that sleeps again", true);
+                post("that still sleeps", true);
+                s->bell.awake();
+                post("that is awake at last", false);
               }}}};
   return {{{"worker",
             [=] {

@@ -8,7 +8,8 @@
 //     its gradient: reduce-scatter          ABC         DEF         G..
 //
 // A unit is a piece of the model, for instance a layer. The points are padding: all shards of a
-// unit have the same length. No rank ever holds more than two whole units.
+// unit have the same length. While it trains, no rank holds more than two whole units (without
+// Options::keep).
 #pragma once
 
 #include <algorithm>
@@ -132,8 +133,8 @@ class Unit {
 
   // Task 4. Averages a gradient over the ranks, and *adds* this rank's shard of the average to the
   // shard of the gradient: divides each element by the number of ranks, sums, then adds. One
-  // collective. gradient: this rank's gradient of all parameters, laid end to end. Frees its memory
-  // (leaves it with a capacity of 0).
+  // collective, or none for a unit of no parameters. gradient: this rank's gradient of all
+  // parameters, laid end to end. Frees its memory in each case: leaves it with a capacity of 0.
   void reduce(std::vector<float>& gradient) {
 #ifdef SOLUTION
     if (shard_.padded != 0) {
@@ -214,8 +215,8 @@ class Sharded {
   // options.keep they need n, because every unit stays gathered until its backward is done.
   // Task 6: with options.prefetch, the gather of the unit that is needed next, if it is not
   // gathered, is started before a unit computes, in forward and in backward, so that the network
-  // and the processor work simultaneously. Two whole units is the most that a rank holds (except
-  // with options.keep).
+  // and the processor work simultaneously. If that unit has no parameters, no gather is started.
+  // Two whole units is the most that a rank holds (except with options.keep).
   template <class Model>
   void forward_backward(Model& model, Options options = {}) {
 #ifdef SOLUTION
@@ -245,7 +246,7 @@ class Sharded {
 
   // Task 7. Calls sgd() for the elements of this rank's shards, and sets the gradients to zero.
   // Several calls of forward_backward() before it accumulate. Throws std::logic_error, and changes
-  // nothing, if there was none since the last step. Sends nothing.
+  // nothing, if there was none since the last step() or load(). Sends nothing.
   void step(float lr, float mu) {
 #ifdef SOLUTION
     if (!reduced_) throw std::logic_error("step: no forward_backward() since the last one");
@@ -262,8 +263,8 @@ class Sharded {
   }
 
   // Task 8. Returns the values and momenta of the whole model on rank 0, and two empty lists on the
-  // others. All ranks call it. Only rank 0 may hold more than one whole unit. Two gathers for each
-  // unit that has parameters: the values', then the momenta's.
+  // others. All ranks call it. Only rank 0 may hold more than one whole unit. Unit by unit, two
+  // gathers for each unit that has parameters: the values', then the momenta's.
   WholeState whole() {
 #ifdef SOLUTION
     WholeState state;

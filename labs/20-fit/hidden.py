@@ -1,8 +1,9 @@
 """Hidden tests of lab 20: every world, units of every size, accumulation, budgets, refusals, long pipelines."""
+import itertools
 import math
 
 from labs.course.lab import load_sibling
-from labs.course.testing import WORLDS, lab_test
+from labs.course.testing import WORLDS, floats, lab_test
 
 HIDDEN_SEED = 59031774
 public = load_sibling(__file__, "public")
@@ -82,6 +83,14 @@ def trainings(lab):
         run.train()
         run.step(0.5, 0.5)
         run.check(lab)
+    # A load copies: -0 remains -0.
+    run, other = Training(rng, 2, [[3], [2, 2]]), Training(rng, 3, [[3], [2, 2]])
+    other.value = other.momentum = [[-0.0] * n for n in other.counts]
+    run.load([(r, 3, *other.shard(r)) for r in range(3)])
+    run.save()
+    seen = run.check(lab)
+    for rank in range(2):
+        public.expect.same_bits(f"the saved shard on rank {rank} after a load", seen[f"saved.{rank}"], floats(run.saved[rank]), seen)
 
 
 @lab_test
@@ -124,6 +133,7 @@ def refusals(lab):
                     [(r, 4 if r == 2 else 3, v, m) for r, _, v, m in good], longer, moved,
                     [(r, 3, v, m[:-1]) for r, _, v, m in good], [(r, 3, v, [*m, 0.0]) for r, _, v, m in good],
                     [(r, 3, [*v, 1.0], m[:-1]) for r, _, v, m in good],
+                    *([good[r] for r in ranks] for ranks in itertools.product(range(3), repeat=3) if len(set(ranks)) < 3),
                     [*good[:2], (2, 3, good[2][2], [])], [(2 - r, 3, v, m) for r, _, v, m in good],
                     [(-2147483648, 3, *good[0][2:]), *good[1:]]):
             run.load(bad, good=False)

@@ -94,7 +94,8 @@ inline int micros_for(int stages, double share) {
 
 // Task 15. No stage may have more than `most` microbatches in flight, because memory is short;
 // most >= 1. The shorter the better: the judge's simulator compares yours with ours, for stages
-// that need the same time and messages that need none.
+// that need the same time and messages that need none: with backwards as long as forwards, and
+// with backwards twice as long.
 inline Tasks within(int stages, int micros, int stage, int most) {
 #ifdef SOLUTION
   const int warm_up = std::min({stages - 1 - stage, most - 1, micros});
@@ -113,8 +114,8 @@ inline Tasks within(int stages, int micros, int stage, int most) {
 }
 
 // Task 16. Runs the tasks of this rank, which is a stage: rank s of link.world() is stage s. They
-// may come from any schedule in which all stages have the same order of forwards, and the same
-// order of backwards.
+// come from GPipe, with the backwards ascending or descending on all stages, or from 1F1B, with or
+// without a limit on the microbatches in flight.
 //     model.forward(micro, in, out)    in: activations from the stage before (empty on stage 0);
 //                                      out: for the stage behind (empty on the last)
 //     model.backward(micro, in, out)   in: gradient from the stage behind (empty on the last);

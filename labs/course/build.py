@@ -27,6 +27,7 @@ CXX = os.environ.get("CXX", "g++")
 FLAGS = ["-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Wshadow", "-ffp-contract=off", "-D_GLIBCXX_ASSERTIONS",
          "-fno-strict-aliasing", "-I."]  # relative to ROOT, so that all copies of the course can share the cache
 LIBRARIES = ["-pthread"]
+COMPILED = (".cpp", ".cu", ".c")
 # CUDA code without a GPU: the emulator, compiled by the same compiler ([build] vgpu = true in lab.toml).
 VGPU = {"patterns": ["kernels/vgpu/*.[ch]pp", "runtime/base/error.[ch]pp"],
         "flags": ["-Ikernels/vgpu/include", "-DRINGSMITH_VGPU", "-Wno-unknown-pragmas"],
@@ -87,7 +88,7 @@ def _in_place(folder, make):
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _units(sources):
+def units_of(sources):
     """Returns texts that together include all sources, at most eleven in each: reading the standard headers takes most
     of the time."""
     count = -(-len(sources) // 11)
@@ -100,7 +101,7 @@ class Library:
 
     def __init__(self, name, patterns, flags):
         self.name, self.flags = name, flags
-        self.sources = [p for p in sources_of(patterns) if p.suffix in (".cpp", ".cu", ".c")]
+        self.sources = [p for p in sources_of(patterns) if p.suffix in COMPILED]
         texts_in = [p.read_bytes() for p in sources_of(patterns + ["labs/kit/*.hpp"])]
         self.folder = BUILD / "cache" / f"{name}-{_hash(_compiler(), FLAGS, flags, *texts_in)}"
         self.file = self.folder / f"lib{name}.a"
@@ -120,7 +121,7 @@ class Library:
                 raise AuthorError(f"{self.name} does not compile:\n{done.stdout}")
             return str(target)
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            objects = list(pool.map(compile_one, *zip(*enumerate(_units(self.sources)))))
+            objects = list(pool.map(compile_one, *zip(*enumerate(units_of(self.sources)))))
         subprocess.run(["ar", "rcs", str(new / self.file.name), *objects], check=True)
 
 

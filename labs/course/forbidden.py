@@ -43,13 +43,13 @@ ATTRIBUTES = set("""aligned always_inline artificial cold const deprecated fallt
 PRAGMAS = re.compile(r"once|(GCC )?unroll\b.*|nounroll|GCC ivdep|(GCC|clang) diagnostic .*|clang loop .*|STDC .*"
                      r"|GCC (push|pop)_options|omp\b.*|message.*")
 # Headers of the kit that belong to the judge.
-JUDGES = re.compile(r"labs/kit/(channel|driver|outcome|board|guarded|granted|audit|heap/\w+|(fabric|cluster)/\w+_state"
-                    r"|nodes/(staged|whereabouts)|verbs/\w+|explorer/\w+)\.hpp")
+JUDGES = re.compile(r"labs/kit/(channel|driver|outcome|board|guarded|granted|audit|heap/\w+|separate/\w+"
+                    r"|(fabric|cluster)/\w+_state|nodes/(staged|whereabouts)|verbs/\w+|explorer/\w+)\.hpp")
 COURSES = ("kit", "ringsmith", "explorer")  # namespaces
 # Names of the namespace kit that only drivers use. With them, a submission could answer for the driver, or forge the
 # results that the driver looks for.
-DRIVERS = set("""Audit Cluster Counted Fabric Guarded On Processes Registered cluster_options counted
-    describe_hangs_with fabric_options runs_of""".split())
+DRIVERS = set("""Audit Cluster Counted Fabric Guarded Line On Processes Registered Separate
+    cluster_options counted describe_hangs_with fabric_options runs_of""".split())
 # Files that a submission includes only to look for answers.
 COURSE = re.compile(r"[/.].*|(labs(?!/kit/)|lessons|slides|tests|runtime|kernels|work|build)/.*|.*\.\./.*"
                     r"|.*\.(py|toml|txt|json)")

@@ -33,12 +33,17 @@ README = """# The labs
     make lab N={first}        copy the skeleton of a lab to work/, where you edit it
     make check N={first}      build it and run the public tests
     make hint N={first}       the next hint
+    make watch N={first}      make check whenever you save
     make grade N={first}      the tests that are here, with points; the others are your instructor's
-    make progress       where you stand
+    make progress        your progress in all labs
 
-Needed: g++ 12 or newer (or CXX=clang++), make, Python 3.11, binutils{packages}. No GPU, no adapter, no root. With
-bubblewrap installed (`apt install bubblewrap`), or on a kernel with Landlock, your code is compiled and run in a sandbox.
-`labs/NN-slug/README.md` is the task. Only files in `work/` are yours: the others are sealed (`labs/MANIFEST.sha256`).
+Needed: g++ 12 or newer (or CXX=clang++), make, Python 3.11, binutils. No GPU, no adapter, no root.{packages}
+With bubblewrap installed (`apt install bubblewrap`), or on a kernel with Landlock, your code is compiled and run in a
+sandbox.
+
+`labs/NN-slug/README.md` is the task, and `lessons/NN-slug` in it is the chapter that explains the ideas. The chapters
+are not in this archive: you get them from your instructor. Only files in `work/` are yours: the others are sealed
+(`labs/MANIFEST.sha256`).
 
 {labs}
 """
@@ -74,7 +79,7 @@ def packages(labs):
     numbers = " and ".join(lab.number for lab in labs if lab.build.get("vgpu"))
     if not numbers:
         return ""
-    return f"; for {numbers} also Boost.Context and fmt (Debian, Ubuntu: libboost-context-dev libfmt-dev)"
+    return f"\nFor {numbers} also Boost.Context and fmt (Debian, Ubuntu: libboost-context-dev libfmt-dev)."
 
 
 def contents(labs):

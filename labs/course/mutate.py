@@ -24,7 +24,8 @@ import tomllib
 from labs.course import build, mutators
 from labs.course.lab import BUILD, LABS, PATIENCE, ROOT
 from labs.course.quick import Quick
-from labs.course.schema import culprits, schema
+from labs.course.runner import MOST_OUTPUT
+from labs.course.schema import REACHED, culprits, schema
 from labs.course.split import texts
 from labs.course.testing import Bench
 from labs.course.verdicts import AuthorError, Verdict
@@ -48,9 +49,10 @@ class Hasty(Bench):
 
     def __init__(self, lab, driver, name, seed, slowest=None):
         super().__init__(lab, driver, name, seed)
-        self._slowest, self.longest = slowest, 0.0
+        self._slowest, self.longest, self.cut_off = slowest, 0.0, False
 
     def run(self, scenario, deadline=None, **values):
+        before = len(self.printed)
         if self._slowest is not None:
             usual = deadline or self._limits["deadline"]
             deadline = min(usual, max(LEAST, FACTOR * self._slowest / PATIENCE))
@@ -58,6 +60,7 @@ class Hasty(Bench):
             return super().run(scenario, deadline, **values)
         finally:
             self.longest = max(self.longest, self.granted)
+            self.cut_off = self.cut_off or len(self.printed) - before > MOST_OUTPUT - 100
 
 
 def chosen(mutants, most=MOST):
@@ -103,9 +106,9 @@ class Trial:
         self.quick = Quick(lab, self.solution, place)
         self.tests = [(name, function, getattr(function, "seed", None) or lab.config.get("seed", 2026))
                       for name, function, _ in lab.tests()]
-        self.kills, self.spent, self.slowest = collections.Counter(), {}, {}
+        self.kills, self.spent, self.slowest, self.reach = collections.Counter(), {}, {}, {}
         self.lock = threading.Lock()
-        self.known = {}
+        self.known, self.keys_of = {}, {}
         self.on_file = survivors_on_file(lab)
         self.told_apart = collections.Counter()
         self.cache_file = BUILD / "mutate" / f"{lab.number}.json"
@@ -136,13 +139,16 @@ class Trial:
             digest.update(path.read_bytes())
         return digest.hexdigest()
 
-    def keys(self, files):
+    def keys(self, mutant):
         """The two keys of a mutant's cached outcome: without the tests' hash, and with it."""
-        text = repr(sorted(files.items()))
-        return [hashlib.sha256((base + text).encode()).hexdigest()[:24] for base in (self.code, self.base)]
+        if mutant not in self.keys_of:
+            text = repr(sorted(mutant.apply(self.solution).items()))
+            self.keys_of[mutant] = [hashlib.sha256((base + text).encode()).hexdigest()[:24]
+                                    for base in (self.code, self.base)]
+        return self.keys_of[mutant]
 
     def kept(self, mutant):
-        found = (self.cache.get(key) for key in self.keys(mutant.apply(self.solution)))
+        found = (self.cache.get(key) for key in self.keys(mutant))
         return next((Outcome(*outcome) for outcome in found if outcome), None)
 
     def generate(self):
@@ -156,15 +162,15 @@ class Trial:
         return mutators.mutants_of(sources, [(d, flags) for d in self.quick.drivers])
 
     def calibrate(self):
-        """Checks that the solution passes all tests in this setup, and records their times."""
+        """Compiles the solution, and returns its driver."""
         driver, digest, said = self.quick.compile(self.solution, self.place / worker(0))
         if driver is None:
             raise AuthorError(f"{self.lab.slug}: the solution does not compile: {said[:300]}")
         self.known[digest] = "equivalent"
-        self.passes(driver, "the solution")
+        return driver
 
     def passes(self, driver, what):
-        """Runs all tests and records their times."""
+        """Runs all tests on a driver without a mistake, and records their times and the mutants that they reach."""
         def timed(test):
             name, function, seed = test
             bench = Hasty(self.lab, driver, name, seed)
@@ -174,15 +180,17 @@ class Trial:
             except Verdict as verdict:
                 raise AuthorError(f"{self.lab.slug}: {what} fails {name}: {verdict.status}: {verdict}") from None
             self.slowest[name], self.spent[name] = bench.longest, time.monotonic() - begun
+            self.reach[name] = None if bench.cut_off else set(map(int, REACHED.findall(bench.printed)))
 
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             list(pool.map(timed, self.tests))
 
-    def order(self, mutant):
-        """Sorts the tests: first the one that killed this mutant last time, then by kills per
-        second."""
+    def order(self, mutant, number):
+        """Sorts the tests: first the one that killed this mutant last time, then by kills per second. number: the
+        mutant's in the program of all mutants, or None. Leaves out tests that do not reach the mutant, if any does."""
+        reach = [t for t in self.tests if number and (self.reach[t[0]] is None or number in self.reach[t[0]])]
         with self.lock:
-            return sorted(self.tests, key=lambda t: (t[0] == self.killers.get(mutant.id),
+            return sorted(reach or self.tests, key=lambda t: (t[0] == self.killers.get(mutant.id),
                                                      (1 + self.kills[t[0]]) / (0.05 + self.spent[t[0]])), reverse=True)
 
     def together(self, mutants):
@@ -195,19 +203,20 @@ class Trial:
             rejected |= left_out
             if left_out:
                 continue
-            driver, _, said = self.quick.compile(files, folder)
-            if driver:
-                self.passes(driver, "the program of all mutants, with none selected,")
-                return driver, {m: n for n, m in numbered if n not in rejected}
+            if not (said := self.quick.complaints(files, folder)):
+                driver, _, said = self.quick.compile(files, folder)
+                if driver:
+                    return driver, {m: n for n, m in numbered if n not in rejected}
             blamed = culprits(files, said) - rejected
             if not blamed:
                 break
             rejected |= blamed
         return None, {}
 
-    def judge(self, mutant, files, folder, likely):
-        """Tries a mutant in a separate program. likely: it passed in the combined program, and will
+    def judge(self, mutant, files, folder, number):
+        """Tries a mutant in a separate program. number: its number in the combined program, if it passed there: it will
         probably pass here, too."""
+        likely = bool(number)
         driver, digest, said = self.quick.compile(files, folder, self.known)
         if driver is None:
             if digest:
@@ -215,7 +224,7 @@ class Trial:
             return Outcome("does not compile", message=said[:200])
         if likely and self.quick.code(files, folder / "again", "-O2") == self.optimised():
             return Outcome("equivalent")  # -O2 may generate equal code where -O1 does not
-        found = self.execute(mutant, driver)
+        found = self.execute(mutant, driver, number)
         if found.status == "survived" and not likely:
             if self.quick.code(files, folder / "again", "-O2") == self.optimised():
                 return Outcome("equivalent")
@@ -227,8 +236,8 @@ class Trial:
                 self.known["-O2"] = self.quick.code(self.solution, self.place / worker("-") / "again", "-O2")
             return self.known["-O2"]
 
-    def execute(self, mutant, driver):
-        for name, function, seed in self.order(mutant):
+    def execute(self, mutant, driver, number):
+        for name, function, seed in self.order(mutant, number):
             try:
                 function(Hasty(self.lab, driver, name, seed, self.slowest[name]))
             except Verdict as verdict:
@@ -251,12 +260,14 @@ class Trial:
             if number:
                 named = program.with_name(f"m{number}")
                 os.link(program, named)
-                outcome = self.execute(mutant, named)
+                outcome = self.execute(mutant, named, number)
                 named.unlink()
             if outcome.status == "survived" and not (number and mutant.id in self.on_file):
                 # The mutant survived in the combined program: try it alone, as a student would write it.
                 # A mutant with a recorded reason has been tried alone before.
-                outcome = self.judge(mutant, files, folder, likely=bool(number))
+                outcome = self.judge(mutant, files, folder, number)
+                if number and outcome.status == "survived" and not self.reached(number):
+                    outcome.message = "no test executes it"
                 if number:
                     self.compare(outcome.status in KILLED)
             elif number and outcome.status in KILLED:
@@ -265,11 +276,15 @@ class Trial:
             folders.append(folder)
         outcome.seconds = time.monotonic() - begun
         with self.lock:
-            always, tests = self.keys(files)
+            always, tests = self.keys(mutant)
             key = always if outcome.status in ("does not compile", "equivalent") else tests
             self.cache[key] = dataclasses.astuple(outcome)
             self.killers[mutant.id] = outcome.test
         return outcome
+
+    def reached(self, number):
+        """False if no test executes the line of the combined program with this mutant."""
+        return any(numbers is None or number in numbers for numbers in self.reach.values())
 
     def compare(self, killed):
         """Raises AuthorError if many mutants pass in the combined program but fail alone: that
@@ -281,7 +296,7 @@ class Trial:
     def save(self, keep):
         """Saves the outcomes of the mutants in `keep` only."""
         self.cache_file.parent.mkdir(parents=True, exist_ok=True)
-        keys = {key for m in keep for key in self.keys(m.apply(self.solution))}
+        keys = {key for m in keep for key in self.keys(m)}
         kept = {"outcomes": {k: v for k, v in self.cache.items() if k in keys}, "killers": self.killers}
         self.cache_file.write_text(json.dumps(kept))
 
@@ -305,9 +320,14 @@ def one_lab(lab, only, most):
         tried += [m for m in generated if m.id in trial.on_file and m not in tried]
         if only:
             tried = [m for m in generated if m.operator in only or any(m.id.startswith(word) for word in only)]
-        trial.calibrate()
         new = [m for m in tried if not trial.kept(m)]
+        solution = trial.calibrate() if new else None
         program, numbers = trial.together(new) if len(new) > 4 else (None, {})
+        if program:
+            os.link(program, reach := program.with_name("reach"))
+            trial.passes(reach, "the program of all mutants, with none selected,")
+        elif new:
+            trial.passes(solution, "the solution")
         jobs = int(os.environ.get("LABS_JOBS", os.cpu_count() or 2))
         folders = [trial.place / worker(n) for n in range(jobs)]
         found = []
@@ -317,10 +337,10 @@ def one_lab(lab, only, most):
                 found.append((waiting[done], done.result()))
                 survived = sum(o.status == "survived" for _, o in found)
                 progress(lab, len(found), len(tried), survived, begun)
-                if len(found) % 50 == 0:
+                if len(found) % 10 == 0:
                     with trial.lock:
-                        trial.save(tried)
-        trial.save(tried)
+                        trial.save(generated)
+        trial.save(generated)
     return generated, found, time.monotonic() - begun
 
 
@@ -337,7 +357,8 @@ def report(lab, generated, found, on_file, seconds, partial=False):
     statuses = collections.Counter(o.status for _, o in found)
     alive = sorted((m for m, o in found if o.status == "survived"), key=lambda m: (m.file, m.start))
     unexplained = [m for m in alive if m.id not in on_file]
-    trouble = [f"{lab.slug}/{m.file}:{m.number}: no test fails: \"{m.id}\"" for m in unexplained]
+    said = {m.id: o.message or "no test fails" for m, o in found}
+    trouble = [f"{lab.slug}/{m.file}:{m.number}: {said[m.id]}: \"{m.id}\"" for m in unexplained]
     ids = {m.id for m in alive}
     names = {m.id for m in generated}
     if not partial:

@@ -235,12 +235,14 @@ def is_real(cursor_type):
     return kind.kind in (TypeKind.FLOAT, TypeKind.DOUBLE)
 
 
-def assigned(source, cursor, value):
-    """A floating value that is assigned, added or returned."""
+def assigned(source, value, added=False):
+    """A floating value that is assigned, added or returned. A sum begins with 0, so it loses the sign of an added -0
+    anyway."""
     text = source.of(value)
-    if not text or not is_real(value.type) or value.kind == K.FLOATING_LITERAL:
+    if not text or not is_real(value.type) or re.fullmatch(r"[\d.]+[fF]?", text):
         return
-    source.replace("sign", value, f"(({text}) + 0)")
+    if not added:
+        source.replace("sign", value, f"(({text}) + 0)")
     if not re.search(r"[-+]{2}|=|\(", text):  # nothing that must not be evaluated twice
         source.replace("sign", value, f"(({text}) + 0 * ({text}))")
 
@@ -264,7 +266,8 @@ def zero(source, cursor):
         return
     names = dict.fromkeys(filter(None, map(source.of, settings_of(cursor))))
     for name in [n for n in names if n != left and re.fullmatch(r"[\w.]+(->\w+)?", n)][:2]:
-        source.replace("zero", cursor, f"if ({name} != 0) {source.of(cursor)}", "statement")
+        # Not an if, which would take the else of an unbraced statement.
+        source.replace("zero", cursor, f"{name} != 0 ? void({source.of(cursor)}) : void()", "statement")
 
 
 def handler(source, cursor):
@@ -429,7 +432,7 @@ def walk(source, cursor, scopes, parent, scope):
         binary(source, cursor, *children)
         place = operator_between(source, *children)
         if place and place[2] in ("=", "+="):
-            assigned(source, cursor, children[1])
+            assigned(source, children[1], place[2] == "+=")
     elif kind == K.CXX_CATCH_STMT:
         handler(source, cursor)
     elif kind in (K.CALL_EXPR,):
@@ -458,7 +461,7 @@ def walk(source, cursor, scopes, parent, scope):
             source.replace("return", children[0], f"!({text})")
         elif is_number(children[0].type):
             source.replace("return", children[0], f"({text}) + 1")
-        assigned(source, cursor, children[0])
+        assigned(source, children[0])
     elif kind == K.LAMBDA_EXPR and source.at(cursor):
         start = source.at(cursor)[0]
         if source.text[start:start + 3] == b"[&]":

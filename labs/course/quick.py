@@ -10,6 +10,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import threading
 
 from labs.course import build
 from labs.course.lab import ROOT
@@ -31,14 +32,21 @@ class Quick:
         if lab.build.get("vgpu"):
             self.flags, self.link = build.VGPU["flags"] + self.flags, build.VGPU["link"] + self.link
         self.common = [f for f in build.FLAGS if f != "-g1" and not f.startswith("-W")] + ["-w", *self.flags]
-        self.headers = {level: self._precompiled(solution, level) for level in ((), ("-O2",))}
-
-    def _precompiled(self, solution, level):
         own = [text for text in solution.values()] + [d.read_text() for d in self.drivers]
-        names = list(dict.fromkeys(name for text in own for name in INCLUDE.findall(text)))
+        self.names = list(dict.fromkeys(name for text in own for name in INCLUDE.findall(text)))
+        self.headers, self.lock = {}, threading.Lock()
+
+    def _header(self, level):
+        """The options that include the precompiled header of an optimisation level, made at its first use."""
+        with self.lock:
+            if level not in self.headers:
+                self.headers[level] = self._precompiled(level)
+            return self.headers[level]
+
+    def _precompiled(self, level):
         header = self.place / f"pch{''.join(level)}" / "common.hpp"
         header.parent.mkdir(parents=True)
-        header.write_text("".join(f"#include {name}\n" for name in names))
+        header.write_text("".join(f"#include {name}\n" for name in self.names))
         done = subprocess.run([build.CXX, *self.common, *level, "-x", "c++-header", str(header), "-o", f"{header}.gch"],
                               cwd=ROOT, capture_output=True, text=True)
         return ["-include", str(header)] if done.returncode == 0 else []
@@ -53,18 +61,23 @@ class Quick:
                 options.append(f'-D{owner.macro(name)}="{folder / owner.slug / name}"')
         return options
 
-    def _objects(self, files, folder, *level):
+    def _objects(self, files, folder, *options):
         """Compiles all drivers. Returns (objects, "") or (None, the compiler's output)."""
-        options = self.texts(files, folder) + [f"-ffile-prefix-map={folder}/=work/", "-frandom-seed=1", *level]
-        found, jobs = [], []
+        level = tuple(option for option in options if option.startswith("-O"))
+        options = self.texts(files, folder) + [f"-ffile-prefix-map={folder}/=work/", "-frandom-seed=1", *options]
+        found, jobs, header = [], [], self._header(level)
         for driver in self.drivers:
             found.append(folder / f"{driver.stem}.o")
             language = ["-x", "c++"] if driver.suffix == ".cu" else []
-            jobs.append(subprocess.Popen([build.CXX, *self.common, *self.headers[level], *options, *language, "-c",
+            jobs.append(subprocess.Popen([build.CXX, *self.common, *header, *options, *language, "-c",
                                           str(driver.relative_to(ROOT)), "-o", str(found[-1])],
                                          cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
         said = "".join(job.communicate()[1] for job in jobs)
         return (found, "") if all(job.returncode == 0 for job in jobs) else (None, said)
+
+    def complaints(self, files, folder):
+        """The compiler's output if the files do not compile, else ""."""
+        return self._objects(files, folder, "-fsyntax-only")[1]
 
     def code(self, files, folder, *level):
         """The digest of the objects, or None if they do not compile."""

@@ -1,7 +1,10 @@
 """Compiles many mutants into one program, whose name selects the mutant that it runs (m17: number 17).
 
-    a < b            (mutant == 17 ? (a <= b) : mutant == 18 ? (a >= b) : (a < b))
-    f(x);            if (mutant == 19) (void)0; else f(x);
+    a < b            (mutant(17) ? (a <= b) : mutant(18) ? (a >= b) : (a < b))
+    f(x);            if (mutant(19)) { (void)0; } else f(x);
+
+A program named `reach` runs none of them, and prints the numbers whose places it reaches: a test that does not reach a
+mutant's place cannot reject the mutant.
 
 Untch, Offutt and Harrold, Mutation analysis using mutant schemata, 1993. Compilation is the most
 expensive part of a mutant. Mutants that cannot be selected at run time (types, static, code that
@@ -12,14 +15,28 @@ import re
 HEAD = """#ifndef WHICH_MUTANT_
 #define WHICH_MUTANT_
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <unistd.h>
 inline const int which_mutant_ = [] {
   const char* name = std::strrchr(program_invocation_name, '/');
+  if (name != nullptr && std::strcmp(name, "/reach") == 0) return -1;
   return name != nullptr && name[1] == 'm' ? std::atoi(name + 2) : 0;
 }();
+inline void reached_mutant_(int number) {
+  static char told[1 << 16];
+  if (told[number]++ != 0) return;
+  char text[16];
+  [[maybe_unused]] auto wrote = write(1, text, std::size_t(std::snprintf(text, sizeof text, "\\1%d\\1", number)));
+}
+__attribute__((always_inline)) inline bool mutant_(int number) {
+  if (which_mutant_ < 0) reached_mutant_(number);
+  return which_mutant_ == number;
+}
 #endif
 """
+REACHED = re.compile("\x01(\\d+)\x01")
 
 
 def one_line(text):
@@ -41,16 +58,15 @@ def _typed(m):
 def _wrap(inner, items, text):
     for number, m in sorted(items, key=_order):
         before, after = text[m.whole[0]:m.start].decode(), text[m.end:m.whole[1]].decode()
-        put, here = one_line(before + _typed(m) + after), f"/*{number}*/which_mutant_ == {number}"
+        put, here = one_line(before + _typed(m) + after), f"/*{number}*/mutant_({number})"
         if m.form == "expression":
             inner = f"(\n{here} ? ({put}) :\n({inner}))"
         elif m.form == "tail":
             inner = f"\nif ({here}) break;\n}}"
         elif m.operator == "moved":
             inner = f"\nif ({here}) {{ {put}; }} else {{\n{inner}; }}"
-        else:
-            put = put if put.endswith("}") else put + ";"
-            inner = f"\nif ({here}) {put} else\n{inner}"
+        else:  # the braces keep an if of the replacement away from this else
+            inner = f"\nif ({here}) {{ {put}; }} else\n{inner}"
     return inner
 
 

@@ -12,6 +12,9 @@ CpuProcessGroup::CpuProcessGroup(std::shared_ptr<Bootstrap> bootstrap, const Gro
       queue_([this](Transfer& transfer, bool foreground) { take_turn(transfer, foreground); },
              [this] { peers_.waiter().hold_core(true); }) {}
 
+int CpuProcessGroup::rank() const { return peers_.rank(); }
+int CpuProcessGroup::size() const { return peers_.size(); }
+
 WorkPtr CpuProcessGroup::submit(const Transfer& transfer) {
   Transfer chosen = transfer;
   ask(chosen);
@@ -42,6 +45,8 @@ void CpuProcessGroup::take_turn(Transfer& transfer, bool foreground) {
   peers_.waiter().hold_core(foreground);
   execute(transfer);
 }
+
+void CpuProcessGroup::execute(Transfer& transfer) { dispatcher_.run(transfer); }
 
 std::shared_ptr<ProcessGroup> CpuProcessGroup::new_group(const std::vector<int>& ranks) {
   return make_subgroup(*this, peers_.segments().bootstrap(), agreed_members(*this, ranks));

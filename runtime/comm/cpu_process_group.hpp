@@ -12,8 +12,8 @@ class CpuProcessGroup : public ProcessGroup {
  public:
   CpuProcessGroup(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options);
 
-  [[nodiscard]] int rank() const override { return peers_.rank(); }
-  [[nodiscard]] int size() const override { return peers_.size(); }
+  [[nodiscard]] int rank() const override;
+  [[nodiscard]] int size() const override;
   [[nodiscard]] const GroupOptions& options() const override { return options_; }
 
   WorkPtr submit(const Transfer& transfer) override;
@@ -48,7 +48,7 @@ class CpuProcessGroup : public ProcessGroup {
   }
 
  protected:
-  virtual void execute(Transfer& transfer) { dispatcher_.run(transfer); }
+  virtual void execute(Transfer& transfer);
 
   Peers peers_;
   Dispatcher dispatcher_;

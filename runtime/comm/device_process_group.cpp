@@ -7,6 +7,7 @@
 #include "runtime/comm/schedule/schedule.hpp"
 #include "runtime/comm/subgroup.hpp"
 #include "runtime/comm/types/bootstrap.hpp"
+#include "runtime/device/capture.hpp"
 
 namespace ringsmith::comm {
 
@@ -100,9 +101,12 @@ std::vector<std::string> DeviceProcessGroup::describe_transport() const {
 Transfer DeviceProcessGroup::prepared(const Transfer& call) const {
   Transfer transfer = call;
   transfer.call.on_device = on_device(transfer, device_);
-  if (transfer.call.on_device)
-    transfer.operation = std::make_shared<cuda_ipc::DeviceOperation>(
-        ringsmith::Event::record(Stream::current(device_)));
+  if (!transfer.call.on_device) return transfer;
+  capture::refuse(
+      "run a collective of several ranks, because the hosts agree on each call and number its "
+      "messages: capture the step of a single rank, or the work between two collectives");
+  transfer.operation = std::make_shared<cuda_ipc::DeviceOperation>(
+      ringsmith::Event::record(Stream::current(device_)));
   return transfer;
 }
 

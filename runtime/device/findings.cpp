@@ -9,22 +9,38 @@
 #include <utility>
 
 #include "runtime/base/error.hpp"
+#include "runtime/device/capture.hpp"
+#include "runtime/device/capture_guard.hpp"
+#include "runtime/device/transfer.hpp"
 
 namespace ringsmith::findings {
 
+struct Check {
+  explicit Check(Say text) : say(std::move(text)), block(Bytes(kBlocks * sizeof(Finding))) {
+    clear();
+  }
+  [[nodiscard]] std::span<Finding> findings() const {
+    return {reinterpret_cast<Finding*>(block.data()), kBlocks};
+  }
+  void clear() const { std::ranges::fill(findings(), Finding{kNone, 0}); }
+  Say say;
+  PinnedBlock block;
+};
+
 namespace {
 
+// The checks' pinned memory is reused only after their kernels have run, because an entry remains in
+// its list until then.
 struct Launched {
-  Say say;
-  std::unique_ptr<PinnedBlock> block;
+  Checks checks;
   Event done;
 };
-using Checks = std::deque<Launched>;
+using Queue = std::deque<Launched>;
 
 // Checks of threads that have ended. Never destroyed, because threads may end after main().
 struct OrphanedChecks {
   std::mutex mutex;
-  Checks checks;
+  Queue checks;
 };
 OrphanedChecks& orphans() {
   static auto* const all = new OrphanedChecks;
@@ -32,7 +48,8 @@ OrphanedChecks& orphans() {
 }
 
 struct OfThread {
-  Checks checks;
+  Queue checks;
+  Checks captured;
   OfThread() = default;
   OfThread(const OfThread&) = delete;
   OfThread& operator=(const OfThread&) = delete;
@@ -44,35 +61,43 @@ struct OfThread {
 };
 thread_local OfThread mine;
 
-std::span<Finding> findings_in(const PinnedBlock& block) {
-  return {reinterpret_cast<Finding*>(block.data()), kBlocks};
-}
-
 // Removes the completed checks up to the first that found an error, and returns its text.
-std::optional<std::string> take_error(Checks& checks) {
-  while (!checks.empty() && checks.front().done.has_happened()) {
-    const Launched check = std::move(checks.front());
-    checks.pop_front();
-    const Finding found = std::ranges::min(findings_in(*check.block), {}, &Finding::position);
-    if (found.position != kNone) return check.say(found.position, found.value);
+std::optional<std::string> take_error(Queue& queue) {
+  while (!queue.empty() && queue.front().done.has_happened()) {
+    const Launched launched = std::move(queue.front());
+    queue.pop_front();
+    for (const std::shared_ptr<Check>& check : launched.checks) {
+      const Finding found = std::ranges::min(check->findings(), {}, &Finding::position);
+      if (found.position == kNone) continue;
+      check->clear();  // a graph will use it again
+      return check->say(found.position, found.value);
+    }
   }
   return {};
 }
 
 }  // namespace
 
-Pending::Pending(Say say) : say_(std::move(say)) {
-  look();
-  block_ = std::make_unique<PinnedBlock>(Bytes(kBlocks * sizeof(Finding)));
-  std::ranges::fill(findings_in(*block_), Finding{kNone, 0});
+Pending::Pending(Say say) {
+  if (!capture::active()) look();
+  // The pinned memory may be new, or may have to be asked for: neither concerns captured work.
+  const CaptureGuard beside_captures(cudaStreamCaptureModeRelaxed);
+  check_ = std::make_shared<Check>(std::move(say));
 }
 
-Finding* Pending::findings() const { return findings_in(*block_).data(); }
+Finding* Pending::findings() const { return check_->findings().data(); }
 
 void Pending::launched() {
-  const Stream stream = Stream::current();
-  block_->release_after(stream);
-  mine.checks.push_back({std::move(say_), std::move(block_), Event::record(stream)});
+  if (capture::active())
+    mine.captured.push_back(std::move(check_));
+  else
+    findings::launched({std::move(check_)}, Stream::current());
+}
+
+Checks take_captured() { return std::exchange(mine.captured, {}); }
+
+void launched(const Checks& checks, const Stream& stream) {
+  mine.checks.push_back({checks, Event::record(stream)});
 }
 
 void look() {

@@ -18,9 +18,9 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/device/stream.hpp"
-#include "runtime/device/transfer.hpp"
 
 namespace ringsmith::findings {
 
@@ -36,10 +36,13 @@ struct Finding {
 // Returns the text of the error.
 using Say = std::function<std::string(std::uint64_t position, std::int64_t value)>;
 
+struct Check;  // the pinned memory of a result, and its text
+using Checks = std::vector<std::shared_ptr<Check>>;
+
 // One check by the calling thread. Construct it before the check's kernel is launched.
 class Pending {
  public:
-  // Throws what look() throws.
+  // Throws what look() throws, except during a capture.
   explicit Pending(Say say);
 
   // Block b of the kernel writes its result to findings()[b].
@@ -48,12 +51,18 @@ class Pending {
   void launched();
 
  private:
-  Say say_;
-  std::unique_ptr<PinnedBlock> block_;
+  std::shared_ptr<Check> check_;
 };
 
 // Throws UsageError for the first completed check that found an error, of this thread or of a
 // thread that has ended. Later checks remain.
 void look();
+
+// Returns the checks that the calling thread has captured. Their kernels write a result in every
+// launch of the graph, into the same pinned memory.
+[[nodiscard]] Checks take_captured();
+// Call it after each launch of the graph: look() then reads these results, too. A later launch never
+// hides an error, because a block writes only if it finds one.
+void launched(const Checks& checks, const Stream& stream);
 
 }  // namespace ringsmith::findings

@@ -7,6 +7,7 @@
 #include <cuda.h>
 #include <deque>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,6 +17,7 @@
 
 #include "runtime/device/cuda_check.hpp"
 #include "runtime/device/driver_gate.hpp"
+#include "runtime/device/graph_memory.hpp"
 
 namespace ringsmith::device_allocator {
 
@@ -36,6 +38,13 @@ std::string mib(std::size_t bytes) {
   const std::size_t tenths = bytes * 10 >> 20;
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
 }
+
+// The graph that the calling thread captures, on the device of its memory.
+struct Capturing {
+  Device device;
+  std::uint64_t graph = 0;
+};
+thread_local Capturing capturing;
 
 // Calls of the driver need the gate, which a thread takes before the mutex: a thread that holds a
 // JointLaunch has the gate already, and may need the mutex to allocate.
@@ -60,14 +69,42 @@ class DeviceCache {
   void free(std::byte* data) {
     if (!caching()) return free_now(data);
     const std::scoped_lock lock(mutex_);
+    if (keep_for_graph(data)) return;
     const Live block = take_back(data);
-    if (block.users.empty()) {
-      keep(data, block.stream, block.size_class.index, block.size_class.size);
-    } else {
-      Waiting waiting{data, block.stream, block.size_class, {}};
-      for (const Stream& user : block.users) waiting.events.push_back(Event::record(user));
-      waiting_.push_back(std::move(waiting));
+    if (block.users.empty())
+      keep(data, block.stream, block.size_class);
+    else
+      keep_after(data, block, block.users);
+  }
+
+  void begin_graph(std::uint64_t graph) {
+    const std::scoped_lock lock(mutex_);
+    graphs_[graph];
+  }
+
+  void end_graph(std::uint64_t graph, const Stream& stream) {
+    const DriverCall gate;
+    const std::scoped_lock lock(mutex_);
+    const auto ended = graphs_.extract(graph);
+    for (const auto& [data, block] : ended.mapped()) {
+      if (const auto other = graphs_.find(block.graph); other != graphs_.end())
+        other->second.emplace_back(data, block);
+      else if (!caching())
+        to_driver(data, block.size_class.size);
+      else if (block.stream == stream && block.users.empty())
+        keep(data, stream, block.size_class);  // later work runs after the last launch
+      else
+        keep_after(data, block, {stream});
     }
+  }
+
+  Bytes reserved_by(std::uint64_t graph) {
+    const std::scoped_lock lock(mutex_);
+    std::size_t sum = 0;
+    for (const auto& [data, block] : graphs_.at(graph)) sum += block.size_class.size;
+    for (const auto& [data, block] : live_)
+      if (block.graph == graph) sum += block.size_class.size;
+    return Bytes(sum);
   }
 
   void record_use(std::byte* data, const Stream& stream) {
@@ -98,6 +135,7 @@ class DeviceCache {
     SizeClass size_class;
     Stream stream;              // stream for which it was allocated
     std::vector<Stream> users;  // other streams that use it
+    std::uint64_t graph;        // graph in whose capture it was allocated, or 0
   };
   struct Waiting {  // freed, but other streams may still use it
     std::byte* data;
@@ -118,8 +156,39 @@ class DeviceCache {
     return found;
   }
 
+  [[nodiscard]] std::uint64_t graph_of_thread() const {
+    return capturing.device == device_ ? capturing.graph : 0;
+  }
+
+  // Frees the block into its graph or, during a capture, into the captured graph, which may have
+  // recorded work that uses the block. False if neither exists.
+  bool keep_for_graph(std::byte* data) {
+    if (graphs_.empty()) return false;
+    const std::uint64_t captured = graph_of_thread();
+    const auto graph = graphs_.find(captured != 0 ? captured : live(data)->second.graph);
+    if (graph == graphs_.end()) return false;
+    graph->second.emplace_back(data, take_back(data));
+    return true;
+  }
+
+  // A captured request reuses the blocks that the capture has allocated and freed. The first request
+  // of a block that was allocated before may have to find its contents in every launch.
+  std::byte* reuse_in_graph(std::uint64_t graph, const Stream& stream, std::size_t size_class) {
+    Freed& freed = graphs_.at(graph);
+    for (auto at = freed.rbegin(); at != freed.rend(); ++at) {
+      const Live& block = at->second;
+      if (block.graph != graph || block.size_class.index != size_class || block.stream != stream ||
+          !block.users.empty())
+        continue;
+      std::byte* const data = at->first;
+      freed.erase(std::next(at).base());
+      return data;
+    }
+    return nullptr;
+  }
+
   std::byte* hand_out(std::byte* data, std::size_t size, SizeClass c, const Stream& stream) {
-    live_.emplace(data, Live{size, c, stream, {}});
+    live_.emplace(data, Live{size, c, stream, {}, graph_of_thread()});
     ++stats_.allocations;
     stats_.current += Bytes(size);
     stats_.peak = std::max(stats_.peak, stats_.current);
@@ -136,6 +205,7 @@ class DeviceCache {
 
   void free_now(std::byte* data) {
     std::unique_lock lock(mutex_);
+    if (keep_for_graph(data)) return;
     const Live block = take_back(data);
     lock.unlock();
     for (const Stream& user : block.users) user.synchronize();
@@ -146,7 +216,11 @@ class DeviceCache {
 
   std::byte* reuse(const Stream& stream, std::size_t size_class) {
     if (!caching()) return nullptr;
-    collect();
+    if (const std::uint64_t graph = graph_of_thread(); graph == 0) {
+      collect();  // queries events, which a capture forbids
+    } else if (std::byte* const data = reuse_in_graph(graph, stream, size_class)) {
+      return data;
+    }
     const auto found = free_.find(stream.get());
     if (size_class >= SizeClass::kCount || found == free_.end()) return nullptr;
     std::vector<std::byte*>& blocks = found->second->of_class[size_class];
@@ -156,12 +230,19 @@ class DeviceCache {
     return data;
   }
 
-  void keep(std::byte* data, const Stream& stream, std::size_t size_class, std::size_t size) {
+  void keep(std::byte* data, const Stream& stream, SizeClass c) {
     std::unique_ptr<FreeBlocks>& blocks = free_[stream.get()];
     if (blocks == nullptr) blocks = std::make_unique<FreeBlocks>();
     blocks->stream = stream;
-    blocks->of_class[size_class].push_back(data);
-    class_sizes_[size_class] = size;
+    blocks->of_class[c.index].push_back(data);
+    class_sizes_[c.index] = c.size;
+  }
+
+  // Keeps the block for its stream, once the work that the users have queued so far is done.
+  void keep_after(std::byte* data, const Live& block, const std::vector<Stream>& users) {
+    Waiting waiting{data, block.stream, block.size_class, {}};
+    for (const Stream& user : users) waiting.events.push_back(Event::record(user));
+    waiting_.push_back(std::move(waiting));
   }
 
   // Makes freed blocks reusable, up to the first that another stream still uses.
@@ -170,7 +251,7 @@ class DeviceCache {
       const Waiting& oldest = waiting_.front();
       if (!std::ranges::all_of(oldest.events, [](const Event& e) { return e.has_happened(); }))
         return;
-      keep(oldest.data, oldest.stream, oldest.size_class.index, oldest.size_class.size);
+      keep(oldest.data, oldest.stream, oldest.size_class);
       waiting_.pop_front();
     }
   }
@@ -178,9 +259,12 @@ class DeviceCache {
   // from_driver(), to_driver() and release() need the gate and the mutex.
   std::byte* from_driver(std::size_t rounded, std::size_t asked) {
     const DeviceGuard guard(device_);
+    const bool captured = graph_of_thread() != 0;
+    const CaptureGuard permitted(captured ? cudaStreamCaptureModeRelaxed
+                                          : cudaStreamCaptureModeThreadLocal);
     void* data = nullptr;
     cudaError_t code = cudaMalloc(&data, rounded);
-    if (code == cudaErrorMemoryAllocation) {
+    if (code == cudaErrorMemoryAllocation && !captured) {
       (void)cudaGetLastError();
       release();
       code = cudaMalloc(&data, rounded);
@@ -226,6 +310,8 @@ class DeviceCache {
   std::unordered_map<std::byte*, Live> live_;
   std::unordered_map<CUstream_st*, std::unique_ptr<FreeBlocks>> free_;
   std::deque<Waiting> waiting_;
+  using Freed = std::vector<std::pair<std::byte*, Live>>;
+  std::map<std::uint64_t, Freed> graphs_;  // the blocks that each has freed
   std::array<std::size_t, SizeClass::kCount> class_sizes_{};
   AllocatorStats stats_;
 };
@@ -267,6 +353,27 @@ void record_use(Device device, std::byte* block, const Stream& stream) {
 AllocatorStats stats(Device device) { return cache_of(device).stats(); }
 void reset_peak(Device device) { cache_of(device).reset_peak(); }
 void release_cached(Device device) { cache_of(device).release_cached(); }
+
+GraphMemory::GraphMemory(const Stream& stream) : stream_(stream) {
+  static std::atomic<std::uint64_t> graphs{0};
+  id_ = ++graphs;
+  cache_of(stream.device()).begin_graph(id_);
+}
+
+GraphMemory::~GraphMemory() {
+  try {
+    cache_of(stream_.device()).end_graph(id_, stream_);
+  } catch (const CudaError&) {  // as in free()
+  }
+}
+
+Bytes GraphMemory::reserved() const { return cache_of(stream_.device()).reserved_by(id_); }
+
+GraphMemory::Capture::Capture(const GraphMemory& memory) {
+  capturing = {memory.stream_.device(), memory.id_};
+}
+GraphMemory::Capture::~Capture() { capturing = {}; }
+
 bool caching() { return cache_switch().load(std::memory_order_relaxed); }
 void set_caching(bool on) { cache_switch().store(on, std::memory_order_relaxed); }
 

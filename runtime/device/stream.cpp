@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/device/capture.hpp"
 #include "runtime/device/capture_guard.hpp"
 #include "runtime/device/cuda_check.hpp"
 
@@ -128,6 +129,7 @@ CUstream_st* Stream::get() const {
 }
 
 void Stream::synchronize() const {
+  capture::refuse("wait for the GPU, because its kernels have not run: wait after the replay");
   const CaptureGuard guard;
   cuda_check(cudaStreamSynchronize(get()));
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/device/capture.hpp"
 #include "runtime/device/cuda_check.hpp"
 #include "runtime/device/driver_gate.hpp"
 #include "runtime/device/findings.hpp"
@@ -25,7 +26,16 @@ void in_pieces(std::size_t size, const F& f) {
   for (std::size_t at = 0; at < size; at += kPiece) f(at, std::min(kPiece, size - at));
 }
 
+// What a captured step cannot do with the host's memory, and the remedy.
+constexpr const char* kFromHost =
+    "copy from the host to a GPU, because each replay would copy the same host memory: copy before "
+    "the replay, into memory that the step reads";
+constexpr const char* kToHost =
+    "read a GPU's memory on the host (item(), cpu(), a copy), because its kernels have not run: "
+    "read results after the replay";
+
 void to_device(std::byte* to, Device device, const std::byte* from, std::size_t size) {
+  capture::refuse(kFromHost);
   const DeviceGuard guard(device);
   const Stream stream = Stream::current(device);
   if (PinnedBlock* block = PinnedBlock::around(from, Bytes(size))) {
@@ -43,6 +53,7 @@ void to_device(std::byte* to, Device device, const std::byte* from, std::size_t 
 }
 
 void to_host(std::byte* to, const std::byte* from, Device device, std::size_t size) {
+  capture::refuse(kToHost);
   const DeviceGuard guard(device);
   const Stream stream = Stream::current(device);
   in_pieces(size, [&](std::size_t at, std::size_t bytes) {
@@ -63,6 +74,8 @@ void between_devices(std::byte* to, Device target, const std::byte* from, Device
     cuda_check(cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToDevice, stream.get()));
     return;
   }
+  capture::refuse(
+      "copy between GPUs: capture the work of each GPU in a graph, and copy between them");
   (void)enable_peer_access(source, target);  // otherwise the driver copies through the host
   const Stream after = Stream::current(target);
   stream.wait(after);  // pending work may still access the target's old contents
@@ -180,8 +193,9 @@ PinnedBlock* PinnedBlock::around(const std::byte* data, Bytes size) {
   return data + size.value <= begin + cache.sizes[block->class_] ? block : nullptr;
 }
 
-Fetch::Fetch(const std::byte* from, Device device, Bytes size)
-    : block_(std::make_unique<PinnedBlock>(size)) {
+Fetch::Fetch(const std::byte* from, Device device, Bytes size) {
+  capture::refuse(kToHost);
+  block_ = std::make_unique<PinnedBlock>(size);
   const DeviceGuard guard(device);
   const Stream stream = Stream::current(device);
   cuda_check(

@@ -12,6 +12,7 @@
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/node.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/device/capture.hpp"
 #include "runtime/tensor/raw.hpp"
 #include "runtime/tensor/tensor.hpp"
 
@@ -41,6 +42,12 @@ Optimizer::Optimizer(std::vector<Tensor> params, double lr, std::vector<std::str
 }
 
 void Optimizer::step() {
+  const bool captured = capture::active();
+  if (captured && !counts_there_)
+    capture::refuse(
+        "run this optimizer, because the learning rate and the number of the step are arguments of "
+        "its kernels, and the same in each replay: use Adam or AdamW with count_on_device()");
+  if (!captured) update_device_counts();
   std::vector<Update> all;
   for (std::size_t i = 0; i < params_.size(); ++i) {
     const Tensor grad = params_[i].grad();
@@ -51,9 +58,52 @@ void Optimizer::step() {
   }
   update(all);
   for (const Update& u : all) {
-    steps_[u.i] = u.steps;
+    if (captured)
+      captured_.push_back(u.i);
+    else
+      steps_[u.i] = u.steps;
     u.param.bump_version();
   }
+}
+
+void Optimizer::replayed() {
+  for (const std::size_t i : captured_) {
+    ++steps_[i];
+    params_[i].bump_version();
+  }
+}
+
+void Optimizer::count_on_device() {
+  throw UsageError(
+      "this optimizer cannot keep its step count on a GPU, and so cannot be captured: use Adam or "
+      "AdamW");
+}
+
+void Optimizer::start_device_counts() {
+  const Device device = params_.front().device();
+  for (const Tensor& p : params_)
+    require(device.is_cuda() && p.device() == device,
+            "step counts on a GPU need all parameters there, but one is on " + p.device().str());
+  if (!counts_there_)
+    counts_there_ = DeviceCounts{
+        Tensor::empty({std::ssize(params_), sizeof(kernels::AdamClock) / sizeof(double)},
+                      {DType::f64, device}),
+        Tensor::empty({1}, {DType::f64, device})};
+  update_device_counts();
+}
+
+void Optimizer::update_device_counts() {
+  if (!counts_there_) return;
+  if (!counts_there_->clocks_fit) {
+    std::vector<double> rows;
+    for (const std::int64_t steps : steps_)
+      rows.insert(rows.end(), {static_cast<double>(steps), 0, 1, 1});
+    counts_there_->clocks.copy_(from_vector(rows, counts_there_->clocks.sizes()));
+    counts_there_->clocks_fit = true;
+  }
+  if (counts_there_->lr_there == lr_) return;
+  counts_there_->lr.copy_(from_vector<double>({lr_}));
+  counts_there_->lr_there = lr_;
 }
 
 void Optimizer::skip() const { skip_step(params_); }
@@ -76,7 +126,9 @@ void Optimizer::zero_grad(bool set_to_none) {
 
 Tensor& Optimizer::state(std::size_t name, std::size_t i) {
   Tensor& t = state_[name][i];
-  if (!t.defined()) t = zeros_like(params_[i]);
+  if (t.defined()) return t;
+  capture::refuse("create an optimizer's state: run the step before the capture");
+  t = zeros_like(params_[i]);
   return t;
 }
 
@@ -100,6 +152,7 @@ void check_lr(double lr) {
 }  // namespace
 
 void Optimizer::set_lr(double lr) {
+  capture::refuse("set the learning rate, because a replay would not: set it before the replay");
   check_lr(lr);
   lr_ = lr;
 }
@@ -198,6 +251,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
   lr_ = lr;
   state_ = std::move(loaded);
   steps_ = std::move(steps);
+  if (counts_there_) counts_there_->clocks_fit = false;
 }
 
 namespace {
@@ -322,6 +376,12 @@ void check_options(const AdamOptions& options) {
   check_amount("Adam: weight decay", options.weight_decay);
 }
 
+std::span<kernels::AdamClock> clocks_in(const Tensor& rows) {
+  static_assert(sizeof(kernels::AdamClock) == 4 * sizeof(double));
+  return {reinterpret_cast<kernels::AdamClock*>(rows.kernel_span<double>().data()),
+          static_cast<std::size_t>(rows.size(0))};
+}
+
 }  // namespace
 
 Adam::Adam(std::vector<Tensor> params, AdamOptions options, bool decoupled)
@@ -358,9 +418,12 @@ void Adam::update(const std::vector<Update>& all) {
   step.weight_decay = options_.weight_decay;
   step.decoupled = decoupled_;
   // Consecutive parameters of one device, dtype and step count (usually all) share a kernel call.
+  // Counts on the device may differ.
+  const bool counts_there = device_counts().has_value();
   for (auto first = all.begin(); first != all.end();) {
     const auto last = std::find_if(first, all.end(), [&](const Update& u) {
-      return u.param.options() != first->param.options() || u.steps != first->steps;
+      return u.param.options() != first->param.options() ||
+             (!counts_there && u.steps != first->steps);
     });
     step.t = first->steps;
     const auto run = [&]<class T>(TypeTag<T>) {
@@ -370,8 +433,13 @@ void Adam::update(const std::vector<Update>& all) {
             {u->param.kernel_span<T>(), u->grad.kernel_span<T>(),
              state(kMean, u->i).kernel_span<T>(), state(kSquare, u->i).kernel_span<T>(),
              options_.amsgrad ? state(kLargest, u->i).kernel_span<T>() : std::span<T>{}});
-      kernels::adam_all(first->param.device(), std::span<const kernels::AdamTensor<T>>(tensors),
-                        step);
+      const std::span<const kernels::AdamTensor<T>> parameters(tensors);
+      if (!counts_there) return kernels::adam_all(first->param.device(), parameters, step);
+      std::vector<std::int32_t> which;
+      for (auto u = first; u != last; ++u) which.push_back(static_cast<std::int32_t>(u->i));
+      kernels::adam_clocked(first->param.device(), parameters, std::span<const std::int32_t>(which),
+                            clocks_in(device_counts()->clocks),
+                            device_counts()->lr.kernel_span<double>(), step);
     };
     first->param.dtype() == DType::f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
     first = last;

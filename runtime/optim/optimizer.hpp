@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +52,12 @@ class Optimizer {
 
   // Names of the state tensors that this optimizer may keep per parameter: "exp_avg", ...
   [[nodiscard]] virtual const std::vector<std::string>& state_names() const { return names_; }
+  // Keeps the learning rate and the step counts on the GPU of the parameters, too, where the kernels
+  // of a captured step read and advance them (step_graph.hpp). The steps have the same bits, except
+  // for the rounding of the GPU's pow(). Throws UsageError if this kind of optimizer cannot, or if
+  // the parameters are not on a GPU.
+  virtual void count_on_device();
+
   // True if the state includes "step", the number of a parameter's updates.
   [[nodiscard]] virtual bool counts_steps() const { return counts_; }
 
@@ -94,13 +101,30 @@ class Optimizer {
   Tensor& state(std::size_t name, std::size_t i);
   [[nodiscard]] bool has_state(std::size_t name, std::size_t i) const;
 
+  // The copies that kernels read and advance: kernels::AdamClock for each parameter.
+  struct DeviceCounts {
+    Tensor clocks;            // f64 [parameters, 4]
+    Tensor lr;                // f64 [1]
+    double lr_there = -1;     // value of lr
+    bool clocks_fit = false;  // false: the host's counts have changed in another way
+  };
+  [[nodiscard]] const std::optional<DeviceCounts>& device_counts() const { return counts_there_; }
+  void start_device_counts();
+
  private:
+  friend class StepGraph;
+  void update_device_counts();
+  // Does the host's part of a step whose kernels a graph has launched.
+  void replayed();
+
   std::vector<Tensor> params_;
   double lr_ = 0;
   std::vector<std::string> names_;
   bool counts_;
   std::vector<std::vector<Tensor>> state_;  // [name][parameter], undefined until first used
   std::vector<std::int64_t> steps_;
+  std::optional<DeviceCounts> counts_there_;
+  std::vector<std::size_t> captured_;  // the parameters that the captured step updates
 };
 
 // Throws a UsageError that names the first entry that training never produces: a step that is not a
@@ -168,6 +192,8 @@ class Adam : public Optimizer {
   // Throws UsageError if a beta is outside [0, 1), or if lr, eps or weight_decay is negative or not
   // finite.
   Adam(std::vector<Tensor> params, AdamOptions options) : Adam(std::move(params), options, false) {}
+
+  void count_on_device() override { start_device_counts(); }
 
  protected:
   Adam(std::vector<Tensor> params, AdamOptions options, bool decoupled);

@@ -78,6 +78,24 @@ TEST_CASE("train_gpt on 1, 2 and 4 devices is the CPU's training to 1e-4, and re
   }
 }
 
+TEST_CASE("train_gpt --graph trains to the same model, in f32 and in bf16", "[.][on_devices]") {
+  const TemporaryFolder folder;
+  std::string words;
+  for (int i = 0; i < 400; ++i) words += "ring " + std::to_string(i * i) + " of steps\n";
+  const std::string text = write_text(folder / "text", words);
+  for (const char* amp : {"off", "bf16"}) {
+    INFO("--amp " << amp);
+    const auto run = [&](const std::string& name, std::vector<std::string> more) {
+      more.insert(more.end(), {"--device", "cuda", "--amp", amp});
+      return train(text, folder / (name + amp), 1, more);
+    };
+    const Training eager = run("eager", {}), graph = run("graph", {"--graph"});
+    REQUIRE(graph.losses.size() == 6);
+    CHECK(graph.losses == eager.losses);
+    CHECK(graph.model == eager.model);
+  }
+}
+
 TEST_CASE("train_images on 1 and 2 devices is the CPU's training", "[.][on_devices]") {
   const TemporaryFolder folder;
   const auto losses = [&](const std::string& name, int world, std::vector<std::string> options) {

@@ -85,6 +85,13 @@ TEST_CASE("wrong options are refused by name", "[programs]") {
   require_refusal("train_bench", run_app(0, "train_bench", {"resnet"}), {"resnet", "gpt"});
   require_refusal("train_bench", run_app(0, "train_bench", {"mlp", "--layers", "2"}),
                   {"--layers", "train_bench gpt"});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--graph"}), {"--graph", "--device cpu"});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--graph", "--shard", "parameters"}),
+                  {"--graph", "--shard"});
+  require_refusal("train_bench", run_app(0, "train_bench", {"mlp", "--graph"}),
+                  {"--graph", "train_bench gpt"});
+  require_refusal("train_bench", run_app(0, "train_bench", {"gpt", "--graph"}),
+                  {"--graph", "--device cuda"});
   for (const char* program : {"train_gpt", "train_mlp"})
     require_refusal(program, run_app(2, program, {"--eval-every", "-1"}),
                     {"--eval-every: '-1' is not a whole number from 0"});

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # gpt2.sh BIN [ROUNDS]: trains a model of GPT-2's shape (124 M parameters) on one device, and
 # compares it with PyTorch's on the same device: in float32, with TF32 products, and in bfloat16
-# (both under autocast).
+# (both under autocast). The line "graph" is our bfloat16 with the step as a CUDA graph, beside the
+# same figure of PyTorch as the line before it.
 #
 # BIN contains train_bench. Both sides start from the same values and use the same synthetic batches, 8 x 1,024 tokens.
 # The losses that they print must agree, or the comparison is refused. Runs alternate; figures are medians of ROUNDS
@@ -35,6 +36,7 @@ one() {
       local precision="--float32 strict"
       [ "$2" != tf32 ] || precision="--float32 tf32"
       [ "$2" != bf16 ] || precision="--amp bf16 --pad-vocabulary 128"
+      [ "$2" != graph ] || precision="--amp bf16 --pad-vocabulary 128 --graph"
       # shellcheck disable=SC2086
       "$bin/train_bench" gpt --device "$device" $precision --layers $layers --dim $dim --heads $heads \
         --context $context --vocabulary $vocabulary --batch $batch --steps $steps --warmup $warmup ;;
@@ -53,8 +55,9 @@ for python in python3 /usr/bin/python3; do
 done
 [ "$peers" != ringsmith ] || echo "gpt2.sh: no Python here has a torch that sees a device: PyTorch was NOT RUN beside"
 for ((round = 1; round <= rounds; ++round)); do
-  for precision in f32 tf32 bf16; do
+  for precision in f32 tf32 bf16 graph; do
     for peer in $peers; do
+      [ "$peer $precision" != "torch graph" ] || continue
       line=$(one "$peer" "$precision")
       echo "$peer $precision | $line"
       sed -E 's/.*\| ([0-9.]+) tokens\/s.*/\1/' <<< "$line" >> "$work/$peer.$precision"
@@ -70,7 +73,7 @@ awk -F' -> ' 'NR == 1 { a = $1; b = $2 }
   { echo "gpt2.sh: the losses differ: not the same training" >&2; exit 1; }
 
 median() { sort -g "$1" | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
-of() { case $1 in f32) echo "$2" ;; tf32) echo "$3" ;; bf16) echo "$4" ;; esac; }
+of() { case $1 in f32) echo "$2" ;; tf32) echo "$3" ;; bf16 | graph) echo "$4" ;; esac; }
 # peak PRECISION: prints the device's TFLOP/s, or nothing if it is not known.
 peak() {
   case $(nvidia-smi --query-gpu=name --format=csv,noheader 2> /dev/null | head -1) in
@@ -83,8 +86,9 @@ flops=$((6 * (12 * layers * dim * dim + dim * vocabulary) + 12 * layers * dim * 
 
 echo
 echo "tokens/s, medians of $rounds alternating rounds; batch $batch x $context, $layers layers of width $dim"
-for precision in f32 tf32 bf16; do
+for precision in f32 tf32 bf16 graph; do
   line=$precision
+  [ $precision != graph ] || [ "$peers" = ringsmith ] || cp "$work/torch.bf16" "$work/torch.graph"
   for peer in $peers; do line+="   $peer $(median "$work/$peer.$precision")"; done
   if [ "$peers" != ringsmith ]; then
     line+="   ratio $(awk -v a="$(median "$work/ringsmith.$precision")" -v b="$(median "$work/torch.$precision")" 'BEGIN { printf "%.2f", a / b }')"

@@ -415,6 +415,9 @@ def text_of(shape, parts):
                  f"{tokens / 1e3:.0f},000 tokens/s, {100 * mfu:.0f} % of the tensor cores' peak")
     lines.append(f"the host's launches take {launches * h100.HOST.value * 1e3:.1f} ms"
                  + (", behind the device's work" if launches * h100.HOST.value < seconds else ": THE HOST IS THE LIMIT"))
+    copies_and_graph = 4  # of the tokens, the targets and the learning rate (tests/nn/cuda/step_graph_test.cpp counts them)
+    lines.append(f"as a CUDA graph (--graph), the host queues {copies_and_graph} operations: "
+                 f"{copies_and_graph * h100.HOST.value * 1e3:.2f} ms, predicted; the device's work stays the same")
     for world in (2, 4, 8):
         total, waits = all_reduced(shape, parts, world)
         lines.append(f"all-reduce on {world} devices: {total * 1e3:.2f} ms, of which the step waits {waits * 1e3:.2f}: "

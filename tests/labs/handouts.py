@@ -46,6 +46,19 @@ class Handout(unittest.TestCase):
             for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", page.read_text()):
                 self.assertTrue("://" in target or (page.parent / target).exists(), f"{page}: {target}")
 
+    def test_the_first_page(self):
+        """Its commands exist, its lines fit, and it says where the chapters are that the tasks refer to."""
+        page = (self.folder / "README.md").read_text()
+        targets = re.findall(r"^    make ([a-z]+) ", page, re.M)
+        self.assertIn("check", targets)
+        offered = make("help", root=self.folder)[1]
+        for target in targets:
+            self.assertRegex(offered, rf"(?m)^  {target} ")
+        self.assertEqual([line for line in page.splitlines() if len(line) > 120], [])
+        task = (self.folder / "labs/06-ring/README.md").read_text()
+        self.assertIn("`lessons/06-ring`", task)
+        self.assertIn("`lessons/NN-slug`", page)
+
     def test_what_a_lab_builds_on_comes_with_it(self):
         for number, wanted in (("06", "06"), ("12", "06 11 12"), ("13", "01 03 04 05 06 09 10 13")):
             with unittest.mock.patch.object(handout, "handout") as made:

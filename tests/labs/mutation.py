@@ -56,7 +56,10 @@ inline double scaled(double value, double rate, int peer) {
 #ifdef SOLUTION
   double result = 0;
   try {
-    result = value * rate;
+    if (peer > 100)
+      result = value + rate;
+    else
+      result = value * rate;
     wait_for_rank(peer);
     if (rate < 0) throw std::invalid_argument("rank " + std::to_string(peer));
   } catch (...) {
@@ -80,7 +83,7 @@ int main() {
   std::atomic<int> flag = 0;
   int data = 0;
   publish(flag, data);
-  std::printf("%d %d %d %d", int(sum(4, 1)), data, flag.load(), large_and_even(4));
+  std::printf("%d %d %d %d %g", int(sum(4, 1)), data, flag.load(), large_and_even(4), scaled(2, 3, 1));
 }
 """
 
@@ -117,7 +120,7 @@ class Mutators(unittest.TestCase):
     def test_kinds_that_attacks_found(self):
         changes = {(m.operator, m.old, m.put) for m in made(ANNOTATED, "kinds")[1]}
         for wanted in [("exception", "...", "const std::exception&"), ("exception", "invalid_argument", "out_of_range"),
-                       ("zero", "result = value * rate", "if (rate != 0) result = value * rate"),
+                       ("zero", "result = value * rate", "rate != 0 ? void(result = value * rate) : void()"),
                        ("sign", "value * rate", "((value * rate) + 0)"),
                        ("sign", "value * rate", "((value * rate) + 0 * (value * rate))"),
                        ("wait", "peer", "(peer) + 1"), ("report", "peer", "(peer) + 1")]:
@@ -142,7 +145,7 @@ class Schema(unittest.TestCase):
         (folder / "text.hpp").write_text(files["text.hpp"])
         program = folder / "all"
         subprocess.run(["g++", "-std=c++20", "-w", str(folder / "main.cpp"), "-o", str(program)], check=True)
-        self.assertEqual(said(folder, "all"), "9 7 1 0")
+        self.assertEqual(said(folder, "all"), "9 7 1 0 6")
         for operator, old, put in [("relation", "<=", "<"), ("deleted", "data = 7", "(void)0"), ("rank", "rank", "0")]:
             number, mutant = next(i for i in numbered if (i[1].operator, i[1].old, i[1].put) == (operator, old, put))
             self.assertNotIn(number, left_out)
@@ -150,8 +153,23 @@ class Schema(unittest.TestCase):
             (folder / "text.hpp").write_text(mutant.apply({"text.hpp": solution})["text.hpp"])
             subprocess.run(["g++", "-std=c++20", "-w", str(folder / "main.cpp"), "-o", str(folder / "alone")],
                            check=True)
-            self.assertNotEqual(said(folder, "alone"), "9 7 1 0")
+            self.assertNotEqual(said(folder, "alone"), "9 7 1 0 6")
             self.assertEqual(said(folder, f"m{number}"), said(folder, "alone"))
+
+    def test_what_is_reached(self):
+        solution, mutants = made(ANNOTATED, "reached")
+        numbered = [(n, m) for n, m in enumerate(mutants, 1) if m.form]
+        folder = PLACE / "reached"
+        files, left_out = schema.schema({"text.hpp": solution}, numbered)
+        (folder / "text.hpp").write_text(files["text.hpp"])
+        subprocess.run(["g++", "-std=c++20", "-w", str(folder / "main.cpp"), "-o", str(folder / "reach")], check=True)
+        printed = said(folder, "reach")
+        self.assertTrue(printed.endswith("9 7 1 0 6"), printed)
+        reached = set(map(int, schema.REACHED.findall(printed)))
+        for text, wanted in (("data = 7;", True), ("result = value * rate;", True), ("result = value;", False),
+                             ("result = value + rate;", False)):
+            found = [n in reached for n, m in numbered if m.line == text and n not in left_out]
+            self.assertTrue(found and all(one == wanted for one in found), (text, found))
 
     def test_two_files_in_one_program(self):
         solution, mutants = made(ANNOTATED, "two")

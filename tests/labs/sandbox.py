@@ -335,6 +335,8 @@ class Text(unittest.TestCase):
                              ("using kit::describe_hangs_with;", "uses kit::describe_hangs_with"),
                              ("void f() { ::kit::On here(1); }", "uses kit::On"),
                              ("auto f() { return kit::Counted{}; }", "uses kit::Counted"),
+                             ('#include "labs/kit/separate/separate.hpp"\n', "includes labs/kit/separate/separate.hpp"),
+                             ("void f(kit::Line& line) { line.read(); }", "uses kit::Line"),
                              ("struct kit::Audit { };", "defines a class of the kit"),
                              ("class ::kit::Fabric final : A { };", "defines a class of the kit"),
                              ("int f() { return 1; } @", "stray '@'")):

@@ -1,7 +1,7 @@
 """Checks a deck, slides/NN-slug.md, without drawing it. (slides/overflow.mjs checks the drawn ones.)
 
 12 to 25 slides; pictures are the lessons' figures; blocks of code and output (all except ```text) are also in the
-lesson, which is executed; at least five notes for the speaker begin with 'Ask:'.
+lesson, which is executed; at least five notes for the speaker begin with 'Ask:', and each slide's note has its minutes.
 """
 import re
 
@@ -30,6 +30,9 @@ def check(deck, root=ROOT):
     text = "\n".join(deck.lines)
     if len(re.findall(r"<!--\s*Ask:", text)) < 5:
         faults.append(f"{deck.name}: at least five notes for the speaker say what to ask the room: <!-- Ask: ... -->")
+    for number, slide in enumerate(slides, 1):
+        if not any(re.search(r"\b\d+ min", note) for note in re.findall(r"<!--(.*?)-->", "\n".join(slide), re.S)):
+            faults.append(f"{deck.name}: slide {number}: no note with its minutes")
     if "](../lessons/figures/" not in text:
         faults.append(f"{deck.name}: no figure of the lessons")
     for target in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", text):

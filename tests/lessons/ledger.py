@@ -4,6 +4,7 @@
     ledger.py --build build/release       the table; exit 1 while claims are open, or a reference has no target
     ledger.py --references                exit 1 only if a reference has no target (open claims are counted)
     ledger.py --ran build/release/tests.xml       and the tests that the last `make test-all` did not run
+    ledger.py --sources FOLDER            also compare quoted lines of other projects with their sources
     ledger.py --update                    write lessons/CLAIMS.md
 
 lessons/claims.toml has the claims. Each is settled by references that must exist:
@@ -12,6 +13,11 @@ lessons/claims.toml has the claims. Each is settled by references that must exis
     entry              an entry of `make test-all` (ctest -N lists them)
     page, run          a command of a page; in a lesson, the entry `lessons` runs it and compares its output
     page, says         words of a page;  page, heading: a section of it
+    source, version, file, line, says     a line of another project's source, and words of that line;
+                       `--sources FOLDER` compares them with FOLDER/PROJECT-VERSION/FILE, if it is unpacked there
+
+Tests and commands show what ringsmith does, and those of PYTORCH compare it with PyTorch. So a claim about a tool of
+others (OTHERS) needs a source or one of these tests, and every claim needs more than words of our own pages.
 
 The entries are read from CMake's files in the build folder: it must be configured, not built.
 Exit codes: 0 all is well, 1 faults or open claims, 6 wrong call.
@@ -35,7 +41,14 @@ from lesson import Fault, Lesson, ROOT, anchor_of
 CLAIMS = 166
 VERDICTS = ("holds", "holds with a condition", "wrong", "not applicable")
 KEYS = {"number", "claim", "verdict", "note", "open", "settled_by"}
-KINDS = ({"test", "case"}, {"entry"}, {"page", "run"}, {"page", "says"}, {"page", "heading"})
+KINDS = ({"test", "case"}, {"entry"}, {"page", "run"}, {"page", "says"}, {"page", "heading"},
+         {"source", "version", "file", "line", "says"})
+# Where projects publish their sources.
+SOURCES = {"PyTorch": "https://github.com/pytorch/pytorch/blob/v{version}/{file}#L{line}",
+           "NCCL": "https://github.com/NVIDIA/nccl/blob/v{version}/{file}#L{line}"}
+# Tests that compare with the numbers or the calls of a real PyTorch.
+PYTORCH = re.compile(r"tests/(reference|torch)/|tests/multi/strict_test\.cpp")
+OTHERS = re.compile(r"NCCL|Gloo|FSDP|torchrun|c10d|chrome://")
 LESSON = re.compile(r"lessons/\d\d-[^/]+/README\.md")
 
 
@@ -46,8 +59,8 @@ def squeezed(text):
 class Ledger:
     """The claims and the possible targets of their references."""
 
-    def __init__(self, root, build):
-        self.root = root
+    def __init__(self, root, build, sources=None):
+        self.root, self.sources = root, sources
         try:
             data = tomllib.loads((root / "lessons" / "claims.toml").read_text(encoding="utf-8"))
         except (OSError, tomllib.TOMLDecodeError) as error:
@@ -72,7 +85,10 @@ class Ledger:
         """Returns (entries of `make test-all`, one of which must run, Markdown link); raises
         Fault if there is no target."""
         if set(ref) not in KINDS:
-            raise Fault(f"a reference has test and case, entry, or page and one of run, says, heading; this one: {ref}")
+            raise Fault("a reference has test and case, entry, page and one of run, says, heading, or source, version, file, "
+                        f"line and says; this one: {ref}")
+        if "source" in ref:
+            return [], self.line_of(ref)
         if "entry" in ref:
             if ref["entry"] not in self.entries:
                 raise Fault(f"`make test-all` has no entry '{ref['entry']}'")
@@ -93,6 +109,21 @@ class Ledger:
                 raise Fault("`make test-all` has no entry 'lessons', which runs the lessons' commands")
             return ["lessons"], link
         return [], link
+
+    def line_of(self, ref):
+        """Returns a link to a line of another project's source; compares the line if the source is unpacked."""
+        project, line = f"{ref['source']}-{ref['version']}", ref["line"]
+        if ref["source"] not in SOURCES:
+            raise Fault(f"the source of {ref['source']} is at no known address: {', '.join(SOURCES)}")
+        if not isinstance(line, int) or line < 1 or not ref["says"].strip() or not ref["version"].strip():
+            raise Fault(f"a source needs a version, the number of a line and words of that line; this one: {ref}")
+        if self.sources and (self.sources / project).is_dir():
+            path = self.sources / project / ref["file"]
+            lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+            if ref["says"] not in "".join(lines[line - 1:line]):
+                raise Fault(f"line {line} of {ref['file']} of {project} does not say '{ref['says']}'")
+        url = SOURCES[ref["source"]].format(**ref)
+        return f"[{ref['source']} {ref['version']}, {ref['file']}]({url}): `{ref['says']}`"
 
     def entries_of_case(self, file, case):
         if case not in self.cases(file):
@@ -226,6 +257,30 @@ def check_claim(claim):
     return faults
 
 
+def shown_on(claim, running):
+    """Returns on what a claim is shown. running: for each reference, whether something runs it."""
+    kinds = set()
+    for ref, runs in zip(claim.get("settled_by", []), running):
+        if "source" in ref:
+            kinds.add("by reading")
+        elif runs:
+            kinds.add("PyTorch" if PYTORCH.match(ref.get("test", "")) else "ringsmith")
+    return [kind for kind in ("PyTorch", "ringsmith", "by reading") if kind in kinds]
+
+
+def check_shown(claim, shown):
+    number = claim.get("number")
+    if "open" in claim or not claim.get("settled_by"):
+        return []
+    if not shown:
+        return [f"claim {number}: shown on nothing: our own words are no evidence; give a test, a command or a source"]
+    other = OTHERS.search(claim.get("claim", ""))
+    if other and shown == ["ringsmith"]:
+        return [f"claim {number}: it is about {other.group()}, but only ringsmith is tested: give a source "
+                "(project, version, file, line), or a test against PyTorch"]
+    return []
+
+
 def read_log(path):
     """Returns {entry: run, fail, notrun or disabled} from the results of `make test-all`."""
     try:
@@ -247,16 +302,19 @@ def part_of(parts, number):
     return max((p for p in parts if p["first"] <= number), key=lambda p: p["first"])
 
 
-def page_of(ledger, links):
+def page_of(ledger, links, shown):
     """Returns the lines of lessons/CLAIMS.md."""
     settled = sum("open" not in c for c in ledger.claims)
     lines = ["# What five tutorials claim about DDP", "",
              "This page lists the statements of five tutorials on PyTorch's DistributedDataParallel, with an answer and the evidence",
              f"here. {settled} of {CLAIMS} are settled; an open statement names the missing evidence and the answer that we expect from",
              "PyTorch. `make ledger` checks that each reference exists and is run. Generated from [claims.toml](claims.toml) by",
-             "`make ledger UPDATE=1`: change that file, not this one."]
+             "`make ledger UPDATE=1`: change that file, not this one.", "",
+             "*Shown on* says what was run or read: *PyTorch*, a test that compares with a real PyTorch; *ringsmith*, a test or a",
+             "command of this project only; *by reading*, lines of the sources of PyTorch 1.13.1 (December 2022) or NCCL 2.14.3",
+             "(the version in PyTorch 1.13)."]
     for part in ledger.parts:
-        lines += ["", f"## {part['title']}", "", "| | claim | answer | where |", "|---|---|---|---|"]
+        lines += ["", f"## {part['title']}", "", "| | claim | answer | shown on | where |", "|---|---|---|---|---|"]
         for claim in sorted(ledger.claims, key=lambda c: c["number"]):
             if part_of(ledger.parts, claim["number"]) is not part:
                 continue
@@ -264,30 +322,34 @@ def page_of(ledger, links):
             if "open" in claim:
                 answer = f"**open: {claim['open']}.** Expected: {claim['verdict']}."
             answer += " " + claim["note"] if claim.get("note") else ""
-            cells = [str(claim["number"]), claim["claim"], answer, "<br>".join(links[claim["number"]])]
+            cells = [str(claim["number"]), claim["claim"], answer, ", ".join(shown[claim["number"]]) or "-",
+                     "<br>".join(links[claim["number"]])]
             lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 def check(ledger, log=None, update=False):
     """Returns (faults, {number: whether a test that settles it runs})."""
-    faults, runs, links = check_numbers(ledger.claims), {}, {}
+    faults, runs, links, shown = check_numbers(ledger.claims), {}, {}, {}
     for claim in ledger.claims:
         number, wrong = claim.get("number"), check_claim(claim)
-        links[number], runs[number] = [], False
+        links[number], runs[number], started = [], False, []
         for ref in claim.get("settled_by", []):
             try:
                 running, link = ledger.resolve(ref)
             except Fault as error:
                 wrong.append(f"claim {number}: {error}")
+                started.append(True)  # one fault is enough
                 continue
+            started.append(bool(running))
             links[number].append(link)
             runs[number] = runs[number] or bool(running)
             wrong += check_ran(number, running, log) if log is not None else []
-        faults += wrong
+        shown[number] = shown_on(claim, started)
+        faults += wrong + check_shown(claim, shown[number])
     if faults:
         return faults, runs
-    page, path = page_of(ledger, links), ledger.root / "lessons" / "CLAIMS.md"
+    page, path = page_of(ledger, links, shown), ledger.root / "lessons" / "CLAIMS.md"
     if update:
         path.write_text(page, encoding="utf-8")
     elif not path.is_file() or path.read_text(encoding="utf-8") != page:
@@ -313,7 +375,7 @@ def show(ledger, runs):
     count = collections.Counter(c["verdict"] for c in settled)
     words = [str(c["number"]) for c in settled if c["verdict"] != "not applicable" and not runs[c["number"]]]
     print("\nsettled: " + ", ".join(f"{count[v]} {v}" for v in VERDICTS))
-    print(f"by words that nothing runs: {' '.join(words) or 'none'}")
+    print(f"by reading only: {' '.join(words) or 'none'}")
     return len(settled)
 
 
@@ -322,10 +384,11 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release", help="a configured folder")
     parser.add_argument("--references", action="store_true", help="open claims are no failure")
     parser.add_argument("--ran", type=pathlib.Path, metavar="LOG", help="what `make test-all` wrote: BUILD/tests.xml")
+    parser.add_argument("--sources", type=pathlib.Path, metavar="FOLDER", help="has unpacked sources, PyTorch-1.13.1 for one")
     parser.add_argument("--update", action="store_true", help="write lessons/CLAIMS.md")
     args = parser.parse_args()
     try:
-        ledger = Ledger(ROOT, args.build)
+        ledger = Ledger(ROOT, args.build, args.sources)
         faults, runs = check(ledger, read_log(args.ran) if args.ran else None, args.update)
     except Fault as error:
         print(f"ledger: {error}", file=sys.stderr)

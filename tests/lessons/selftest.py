@@ -177,10 +177,12 @@ def check_decks(folder):
     plant(folder, GOOD)
     (folder / "slides").mkdir()
     front = "---\nmarp: true\ntheme: ringsmith\n---\n"
-    good = front + "\n---\n".join(["# x\n<!-- Ask: y? -->\n![a](../lessons/figures/a.svg)\n```console\n$ echo\n```\n"
+    good = front + "\n---\n".join(["# x\n<!-- Ask: y? 2 minutes. -->\n![a](../lessons/figures/a.svg)\n```console\n$ echo\n```\n"
                                     .replace("$ echo", "one 1.5\ntwo")] * 12)
     bad = []
     for words, text in [(None, good), ("a deck has", front + "# one"), ("what to ask", good.replace("Ask:", "ask")),
+                        ("slide 1: no note with its minutes", good.replace("2 minutes", "a while", 1)),
+                        ("slide 12: no note", good[::-1].replace("setunim 2", "", 1)[::-1]),
                         ("front matter", good.replace("theme: ringsmith\n", "")),
                         ("are in no block", good.replace("two", "three")),
                         ("pictures come from", good.replace("figures/", ""))]:
@@ -227,8 +229,9 @@ REFERENCES = {
     2: '{ test = "tests/room/a_test.cpp", case = "two works" }',
     3: '{ entry = "script" }',
     4: '{ page = "lessons/06-test/README.md", run = "echo \'one 1.5\'" }',
-    5: '{ page = "lessons/06-test/README.md", says = "What is a **wheel**? See" }',
-    6: '{ page = "lessons/06-test/README.md", heading = "The code" }',
+    5: '{ page = "lessons/06-test/README.md", says = "What is a **wheel**? See" }, { entry = "script" }',
+    6: '{ page = "lessons/06-test/README.md", heading = "The code" }, { entry = "room" }',
+    7: '{ source = "NCCL", version = "2.0", file = "src/a.cc", line = 2, says = "second" }',
 }
 CLAIMS = '[[part]]\ntitle = "All"\nfirst = 1\n' + "".join(
     f'[[claim]]\nnumber = {n}\nclaim = "It is so."\nverdict = "wrong"\nnote = "It is not."\n' +
@@ -267,6 +270,15 @@ LEDGER_CASES = [
     ("words gone", "page", "? See", ". See", "does not say"),
     ("heading gone", "page", "## The code", "## The files", "has no heading"),
     ("reference of no kind", "claims", "entry =", "entries =", "a reference has"),
+    ("source of no known project", "claims", '"NCCL"', '"MCCL"', "the source of MCCL is at no known address"),
+    ("source without a version", "claims", 'version = "2.0", ', "", "a reference has"),
+    ("source without a line", "claims", "line = 2", "line = 0", "a source needs a version, the number of a line"),
+    ("source without words", "claims", '"second"', '" "', "and words of that line"),
+    ("another line of a source", "claims", "line = 2", "line = 1", "line 1 of src/a.cc of NCCL-2.0 does not say 'second'"),
+    ("a source without that line", "claims", "line = 2", "line = 9", "line 9 of src/a.cc of NCCL-2.0 does not say"),
+    ("a claim on NCCL that only ringsmith shows", "claims", r"number = 1\nclaim = \"It", r'number = 1\nclaim = "NCCL', "claim 1: it is about NCCL"),
+    ("a claim on torchrun that only ringsmith shows", "claims", r"number = 3\nclaim = \"It", r'number = 3\nclaim = "torchrun', "give a source"),
+    ("settled by our own words", "claims", ', { entry = "room" }', "", "claim 6: shown on nothing"),
     ("page of old claims", "claims", "It is so.", "It is thus.", "make ledger UPDATE=1"),
     ("entry skipped", "log", '"script" status="run"', '"script" status="notrun"', "did not run: script (notrun)"),
     ("entry failed", "log", '"slow" status="run"', '"slow" status="fail"', "failed in the last run: slow"),
@@ -275,25 +287,26 @@ LEDGER_CASES = [
 
 
 def check_ledger(folder):
-    """Checks a correct ledger with 6 settled claims, then each of LEDGER_CASES."""
+    """Checks a correct ledger with 7 settled claims, then each of LEDGER_CASES."""
     paths = {"claims": folder / "lessons" / "claims.toml", "page": folder / "lessons" / "06-test" / "README.md",
              "source": folder / "tests" / "room" / "a_test.cpp", "entries": folder / "build" / "CTestTestfile.cmake",
-             "log": folder / "tests.xml"}
-    right = {"claims": CLAIMS, "page": GOOD, "source": SOURCE, "entries": ENTRIES, "log": LOG + "</testsuite>"}
+             "log": folder / "tests.xml", "other": folder / "sources" / "NCCL-2.0" / "src" / "a.cc"}
+    right = {"claims": CLAIMS, "page": GOOD, "source": SOURCE, "entries": ENTRIES, "log": LOG + "</testsuite>",
+             "other": "first\nsecond\n"}
 
     def faults_after(file=None, old="", new="", update=False):
         for name, path in paths.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(re.sub(old, new, right[name], count=1) if name == file and old else right[name])
         try:
-            book = ledger.Ledger(folder, folder / "build")
+            book = ledger.Ledger(folder, folder / "build", folder / "sources")
             return ledger.check(book, ledger.read_log(paths["log"]), update)
         except Fault as error:
             return [str(error)], {}
 
     bad = []
     found, runs = faults_after(update=True)
-    if found or [n for n in runs if runs[n]] != [1, 2, 3, 4]:
+    if found or [n for n in runs if runs[n]] != [1, 2, 3, 4, 5, 6]:
         bad.append(f"a right ledger: found {found}, runs {[n for n in runs if runs[n]]}")
     for name, file, old, new, words in LEDGER_CASES:
         old = old if "\\" in old else re.escape(old)

@@ -19,7 +19,7 @@ type but compares gloo's words, or if EXPECTED has a reason; otherwise the scrip
 import argparse
 import collections
 import faulthandler
-import importlib
+import importlib.util
 import json
 import mmap
 import multiprocessing
@@ -48,6 +48,19 @@ _composable/test_*.py _composable/fsdp/test_*.py _composable/test_composability/
 _shard/test_*.py _shard/*/test_*.py _shard/*/*/test_*.py _tensor/test_*.py _tensor/*/test_*.py tensor/test_*.py
 tensor/parallel/test_*.py pipelining/test_s*.py checkpoint/test_*.py checkpoint/*/test_*.py
 """.split()
+
+# Files that are written for GPUs and NCCL, but need neither: (file, regular expression, text in its place).
+ON_CPUS = [
+    (r"test_functional_api.py", 'DEVICE = "cuda"', 'DEVICE = "cpu"'),
+    (r"/test_quantization.py", r'os.environ\["BACKEND"\]', '"gloo"'),
+    (r"/test_quantization.py", r'os.environ\["WORLD_SIZE"\]', "2"),
+    (r"/checkpoint/", r"@skip_if_lt_x_gpu\(\d\)", ""),
+    (r"/pipelining/", r"from torch.testing._internal.common_cuda import TEST_MULTIGPU", "TEST_MULTIGPU = True"),
+    (r"/pipelining/", r"@requires_nccl\(\)", ""),
+    (r"/pipelining/", 'return "nccl"', 'return "gloo"'),
+    (r"/pipelining/", r"dev_id = cls.rank % torch.cuda.device_count\(\)", ""),
+    (r"/pipelining/", r'torch.device\(f"cuda:{dev_id}"\)', 'torch.device("cpu")'),
+]
 
 # Cases that pass over gloo and fail here, and why: regular expressions for FILE CASE.
 EXPECTED = {
@@ -136,6 +149,7 @@ def load(path, top, backend, made):
     sys.modules["expecttest"] = stub_of_expecttest()
     os.environ.update(GLOO_SOCKET_IFNAME="lo", TEMP_DIR="/tmp", DISTRIBUTED_TESTS_DEFAULT_TIMEOUT="100", OMP_NUM_THREADS="1",
                       TORCHINDUCTOR_COMPILE_THREADS="1")
+    os.environ.setdefault("USE_LIBUV", "0")  # Debian's PyTorch 2 has no libuv
     sys.argv = [str(path)]  # PyTorch's modules parse the arguments
     import torch
     torch.set_num_threads(1)
@@ -146,7 +160,14 @@ def load(path, top, backend, made):
         self._start_processes(torch.multiprocessing.get_context("fork").Process)
     common_distributed.MultiProcessTestCase._spawn_processes = forked
     sys.path[:0] = [str(path.parent), str(top / "test/distributed"), str(top / "test")]
-    return importlib.import_module(path.stem)
+    text = path.read_text()
+    for file, old, new in ON_CPUS:
+        if re.search(file, str(path)):
+            text = re.sub(old, new, text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    exec(compile(text, str(path), "exec"), module.__dict__)
+    return module
 
 
 def cases_of(suite):
@@ -175,21 +196,50 @@ def in_child(test, pipe, log):
     os.dup2(out, 1)
     os.dup2(out, 2)
     faulthandler.enable(2)
-    result = unittest.TestResult()
-    unittest.TestSuite([test]).run(result)
-    if result.skipped:
-        said = ("not applicable", str(result.skipped[0][1]), "")
-    elif result.errors or result.failures:
-        text = innermost((result.errors + result.failures)[0][1])
-        said = ("failed", last_line(text), text)
-    elif result.unexpectedSuccesses:
-        said = ("failed", "an unexpected success", "")
-    else:
-        said = ("passed", "", "")
-    pipe.send(said)
+    pipe.send(as_ranks(test) if hasattr(test, "run_rank") else verdict_of(test))
     pipe.close()
     sys.stdout.flush()
     os._exit(0)
+
+
+def verdict_of(test):
+    result = unittest.TestResult()
+    unittest.TestSuite([test]).run(result)
+    if result.skipped:
+        return "not applicable", str(result.skipped[0][1]), ""
+    if result.errors or result.failures:
+        text = innermost((result.errors + result.failures)[0][1])
+        return "failed", last_line(text), text
+    if result.unexpectedSuccesses:
+        return "failed", "an unexpected success", ""
+    return "passed", "", ""
+
+
+def as_ranks(test, world=2):
+    """Runs a case that torchrun, or the file's own main(), starts on each rank; returns the worst rank's verdict."""
+    said, children = [], []
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        for rank in range(world):
+            ours, theirs = context.Pipe()
+
+            def one(rank=rank, pipe=theirs):
+                kind = type(test)
+                kind.rank, kind.world_size, kind.rdvz_file = rank, world, f"{folder}/store"
+                pipe.send(verdict_of(test))
+                pipe.close()
+                os._exit(0)
+            child = context.Process(target=one)
+            child.start()
+            theirs.close()
+            children.append((child, ours))
+        for child, ours in children:
+            try:
+                said.append(ours.recv())
+            except EOFError:
+                said.append(("failed", "a rank crashed", ""))
+            child.join()
+    return min(said, key=lambda verdict: ("failed", "not applicable", "passed").index(verdict[0]))
 
 
 def stacks(group, log):

@@ -39,9 +39,30 @@ def free_port():
 def variables(**more):
     """Returns an environment without a rank's variables."""
     kept = {name: value for name, value in os.environ.items()
-            if not re.match(r"(RANK|LOCAL_|WORLD_SIZE|MASTER_|RINGSMITH_STORE|SLURM|TORCHELASTIC|OMPI_COMM)", name)}
+            if not re.match(r"(RANK|LOCAL_|WORLD_SIZE|MASTER_|RINGSMITH_STORE|SLURM|TORCHELASTIC|OMPI_COMM|USE_LIBUV)", name)}
     return {**kept, "PYTHONPATH": str(ranks.BUILD), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONFAULTHANDLER": "1", "GLOO_SOCKET_IFNAME": "lo", "USE_LIBUV": "0", **more}
+            "PYTHONFAULTHANDLER": "1", "GLOO_SOCKET_IFNAME": "lo", **more}
+
+
+def descendants(pid):
+    """Returns the processes that a process has started, and theirs."""
+    found = []
+    for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            direct = children.read_text().split()
+        except OSError:  # the thread has ended meanwhile
+            continue
+        for child in map(int, direct):
+            found += [child, *descendants(child)]
+    return found
+
+
+def send(pids, number):
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
 
 
 def run(commands, what):
@@ -59,14 +80,16 @@ def run(commands, what):
                 break
             time.sleep(0.05)
         hung = not any(code is not None for code in codes)
-        for process, _ in running:  # Python writes its stacks
+        for process, _ in running:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGABRT if hung else signal.SIGTERM)
+                family = [process.pid, *descendants(process.pid)]  # torchrun starts its ranks in other sessions
+                send(family, signal.SIGABRT if hung else signal.SIGTERM)  # at SIGABRT, Python writes its stacks
                 try:
                     process.wait(10)
                 except subprocess.TimeoutExpired:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
+                    pass
+                send(family, signal.SIGKILL)
+                process.wait()
         texts = []
         for _, out in running:
             out.seek(0)
@@ -85,12 +108,22 @@ def loss_of(texts, world, what):
 
 
 # ---- torchrun and ringrun ----
+def has_libuv():
+    """Returns whether this PyTorch's store works as PyTorch opens it by default."""
+    code = "import ringsmith_torch, os; print(os.environ.get('USE_LIBUV'))"
+    done = subprocess.run([ranks.PYTHON, "-c", code], env=variables(), capture_output=True, text=True, check=True)
+    return done.stdout.strip() != "0"
+
+
 def torchrun(world):
-    # Debian 13's torchrun also needs its own store without libuv.
-    meet = (["--master_addr=127.0.0.1", f"--master_port={free_port()}"] if ranks.torch_version() < (2, 0) else
-            ["--rdzv_backend=c10d", "--rdzv_endpoint=127.0.0.1:0", "--rdzv_conf=use_libuv=0"])
-    command = [shutil.which("torchrun"), f"--nproc_per_node={world}", *meet, "-r", "1", "-t", "1", str(PROGRAM), *STEPS]
-    return loss_of(run([(command, variables())], "torchrun"), world, "torchrun")
+    options, more = ["--standalone"], {}
+    if ranks.torch_version() < (2, 0):
+        options = ["--master_addr=127.0.0.1", f"--master_port={free_port()}", "-r", "1", "-t", "1"]
+    elif not has_libuv():  # torchrun's own store is then a file
+        options = ["--rdzv_backend=c10d", "--rdzv_conf=store_type=file", "--local_addr=127.0.0.1"]
+        more = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    command = [shutil.which("torchrun"), f"--nproc_per_node={world}", *options, str(PROGRAM), *STEPS]
+    return loss_of(run([(command, variables(**more))], "torchrun"), world, "torchrun")
 
 
 def ringrun(program, world, backend="ringsmith"):

@@ -5,7 +5,10 @@
 #   short   run by ctest: each collective on a few sizes, a training run of each model, a kill, a
 #           mismatch, a timeout
 #   (all)   `make test-torch`: 1 to 4 ranks, all sizes and layouts, all features, gloo's programs,
-#           20 kills, PyTorch's own tests
+#           20 kills, PyTorch's own tests; then an MLP's speed beside gloo's
+#
+# RINGSMITH_TORCH_BUILD: the folder of the built backend; RINGSMITH_RINGRUN: the program ringrun, if it
+# is not build/release/bin/ringrun. RINGSMITH_TEST_KILLS: number of kills.
 #
 # Each program aborts ranks that hang, and prints their stacks. If the program itself hangs, its
 # deadline here ends it, and Python prints where it was. All programs run, also after a failure.
@@ -39,9 +42,10 @@ else
   tests 40 collectives.py
   tests 40 training.py
   tests 40 programs.py
-  tests 20 launch.py
+  tests 20 launch.py ${RINGSMITH_RINGRUN:+--ringrun "$RINGSMITH_RINGRUN"}
   tests 60 features.py
   tests 30 faults.py --kills "${RINGSMITH_TEST_KILLS:-20}"
   tests 60 suite.py --world 3
+  tests 30 ../bench/torch_ddp.py
 fi
 [ -z "$failed" ] || { echo "torch: failed:$failed" >&2; exit 1; }

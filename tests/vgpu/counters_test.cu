@@ -71,6 +71,7 @@ TEST_CASE("launches of a captured graph are counted each time it runs") {
   const TestStream stream;
   const DeviceArray<int> x(4);
   (void)vgpu::take_counts();
+  (void)vgpu::take_calls();
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
   cuda_check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal));
@@ -78,8 +79,12 @@ TEST_CASE("launches of a captured graph are counted each time it runs") {
   cuda_check(cudaStreamEndCapture(stream.get(), &graph));
   cuda_check(cudaGraphInstantiate(&exec, graph, 0));
   CHECK(vgpu::take_counts().empty());
+  CHECK(vgpu::take_calls().kernels == 1);  // the captured one
   for (int i = 0; i < 3; ++i) cuda_check(cudaGraphLaunch(exec, stream.get()));
   stream.synchronize();
+  const vgpu::Calls calls = vgpu::take_calls();
+  CHECK(calls.kernels == 0);
+  CHECK(calls.graphs == 3);
   const std::vector<vgpu::Count> counts = vgpu::take_counts();
   REQUIRE(counts.size() == 1);
   CHECK(counts[0].runs == 3);

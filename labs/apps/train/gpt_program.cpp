@@ -69,6 +69,10 @@ bool read_options(GptOptions& o, int argc, char** argv) {
                  "AdamW's state, and gathers a block's parameters while it uses them (FSDP, "
                  "ZeRO-3); gradients: parameters stay gathered from forward to backward (ZeRO-2)")
       ->check(one_of({"none", "gradients", "parameters"}));
+  app.add_flag(
+      "--graph", o.graph,
+      "one rank on a GPU: capture the step as a CUDA graph and launch it with one call; the "
+      "same numbers");
   app.group("Output");
   app.add_option("--sample", o.sample.tokens, "bytes or tokens to generate at the end")
       ->check(whole(0));
@@ -77,7 +81,11 @@ bool read_options(GptOptions& o, int argc, char** argv) {
                  "sampling temperature; 0: always the likeliest")
       ->check(real(0, 1e6));
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
-  return app.parse(argc, argv);
+  if (!app.parse(argc, argv)) return false;
+  require(!o.graph || (!o.mesh.given() && o.shard == "none" && !o.common.per_step),
+          "--graph cannot be combined with --tensor-parallel, --pipeline, --shard or --per-step: "
+          "it is for one rank; leave it out");
+  return true;
 }
 
 Corpus load(GptOptions& o) {

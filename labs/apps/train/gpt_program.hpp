@@ -1,6 +1,7 @@
 // Shared by the variants of train_gpt: the options, the text and the loop. The plain variant, with
 // DistributedDataParallel, is in train_gpt.cpp.
 //
+//   gpt_captured.cpp --graph: one rank launches each step as a CUDA graph
 //   train_gpt.cpp    every rank has the whole model (--per-step: and may be lost)
 //   gpt_mesh.cpp     --tensor-parallel, --pipeline: a rank has a part of each block, or some blocks
 //   gpt_sharded.cpp  --shard: a rank keeps a part of each parameter, and gathers the rest in use
@@ -15,6 +16,7 @@
 #include "runtime/amp/grad_scaler.hpp"
 #include "runtime/nn/gpt.hpp"
 #include "runtime/optim/optimizer.hpp"
+#include "runtime/parallel/ddp.hpp"
 
 namespace ringsmith::apps {
 
@@ -34,6 +36,7 @@ struct GptOptions {
   std::string prompt = "// ";
   int workers = 0;
   std::string shard = "none";
+  bool graph = false;  // replay the step as a CUDA graph
 };
 
 // Returns false if the command line only asked for help.
@@ -70,6 +73,13 @@ void train(auto& run, AdamW& optimizer, GradScaler& scaler, const LrSchedule& sc
     run.step_done(made, optimizer.lr(), scaler.get_scale());
   }
 }
+
+// --graph (gpt_captured.cpp): throws UsageError if the step cannot be captured.
+void check_graph(const GptOptions& o, int ranks);
+// Trains as train() does, with the same results.
+void train_captured(const GptOptions& o, TrainingRun& run, LossExchange& losses,
+                    DistributedDataParallel& ddp, Batches& batches, AdamW& optimizer,
+                    const LrSchedule& schedule);
 
 int train_gpt_on_mesh(GptOptions& o);
 int train_gpt_sharded(GptOptions& o);

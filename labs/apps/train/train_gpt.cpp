@@ -62,6 +62,7 @@ int train_gpt(int argc, char** argv) {
   comm::Settings inputs;
   together(*group, [&] {
     check_ddp(common);
+    check_graph(o, group->size());
     apply_mesh(o.mesh, o.common);
     batch_size = batch_per_rank(common, group->size());
     corpus = load(o);
@@ -118,8 +119,11 @@ int train_gpt(int argc, char** argv) {
     run.losses_done(mean, losses.wish());
     return true;
   };
-  train(run, optimizer, scaler, schedule, mean_gradients,
-        [&] { clip_grad_norm_(optimizer.params(), o.clip); });
+  if (o.graph)
+    train_captured(o, run, losses, ddp, *batches, optimizer, schedule);
+  else
+    train(run, optimizer, scaler, schedule, mean_gradients,
+          [&] { clip_grad_norm_(optimizer.params(), o.clip); });
 
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
   const double nats = run.evaluate().loss;

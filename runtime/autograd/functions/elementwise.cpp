@@ -9,6 +9,7 @@
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/node.hpp"
 #include "runtime/base/rng.hpp"
+#include "runtime/device/capture.hpp"
 #include "runtime/device/profiler.hpp"
 #include "runtime/tensor/raw.hpp"
 
@@ -214,6 +215,7 @@ Tensor draw_mask(const Tensor& x, double keep_probability) {
     for (bool& keep : mask.span<bool>()) keep = generator.uniform_double() < keep_probability;
     return mask;
   }
+  capture::refuse("draw random numbers (dropout), because each replay would draw the same ones");
   const CounterRange range = take_device_counters(
       x.device().index, kernels::philox_blocks(static_cast<std::uint64_t>(x.numel())));
   kernels::dropout_mask(x.device(), mask.kernel_span<bool>(), keep_probability,

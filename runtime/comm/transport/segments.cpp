@@ -52,7 +52,7 @@ Segments::Segments(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& opt
     } else {
       p.segment = static_cast<int>(r) == rank_ ? segment : Segment::open(std::move(p.link.memory));
     }
-    p.control = std::launder(reinterpret_cast<Control*>(p.segment->data()));
+    p.base = p.segment->data();
     peers_.push_back(std::move(p));
   }
   commit_slots(*segment);

@@ -23,9 +23,11 @@ class Segments {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return static_cast<int>(peers_.size()); }
-  [[nodiscard]] Control& control(int rank) const { return *peer(rank).control; }
+  [[nodiscard]] std::byte* base(int rank) const { return peer(rank).base; }
+  [[nodiscard]] Control& control(int rank) const {
+    return *std::launder(reinterpret_cast<Control*>(base(rank)));
+  }
   [[nodiscard]] Control& mine() const { return control(rank_); }
-  [[nodiscard]] std::byte* base(int rank) const { return peer(rank).segment->data(); }
   [[nodiscard]] std::byte* staging(int rank, std::uint64_t round) const {
     return base(rank) + Layout::staging(round);
   }
@@ -118,7 +120,7 @@ class Segments {
   struct RankMemory {
     PeerLink link;
     std::shared_ptr<Segment> segment;  // the rank's own, or this rank's mirror of it
-    Control* control = nullptr;
+    std::byte* base = nullptr;         // segment->data(); every wait reads it
   };
   [[nodiscard]] const RankMemory& peer(int rank) const {
     return peers_[static_cast<std::size_t>(rank)];

@@ -129,6 +129,64 @@ TEMPLATE_TEST_CASE("Adam of many parameters: few launches, and the oracle's bits
     }
 }
 
+TEMPLATE_TEST_CASE("Adam with step counts on the device: the oracle's counts and steps",
+                   "[cuda][optim]", float, double) {
+  using T = TestType;
+  constexpr std::size_t kCount = 70;  // more than a table has
+  std::vector<std::unique_ptr<Parameter<T>>> all;
+  std::vector<AdamTensor<T>> tensors;
+  std::vector<std::int32_t> which;
+  std::vector<double> started(4 * kCount);  // AdamClock of each parameter
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const std::size_t n = i % 33 == 32 ? 9000 : 1 + i % 7;
+    all.push_back(std::make_unique<Parameter<T>>(values<T>(n, static_cast<unsigned>(5 * i)),
+                                                 static_cast<unsigned>(5 * i + 1), i % 7, false));
+    tensors.push_back(all.back()->tensor());
+    which.push_back(static_cast<std::int32_t>(kCount - 1 - i));
+    started[4 * i] = static_cast<double>(i * i);  // their counts differ
+  }
+  const OnDevice<double> clocks(started), lr(std::vector<double>{2e-3});
+  const auto as_clocks = [](std::span<double> rows) {
+    return std::span(reinterpret_cast<AdamClock*>(rows.data()), rows.size() / 4);
+  };
+  // lr and t of the step must not count.
+  const AdamStep step{.lr = 9, .weight_decay = 0.01, .decoupled = true, .t = 7};
+  std::vector<double> want = started;
+  const ModeScope oracle(Mode::oracle);
+  for (int round = 0; round < 2; ++round) {
+    cuda::adam_clocked<T>(tensors, which, as_clocks(clocks.span()), lr.view(), step);
+    std::vector<AdamTensor<T>> on_cpu;
+    for (const auto& one : all) on_cpu.push_back({one->p, one->g, one->m, one->v, one->largest});
+    cpu::adam_clocked<T>(on_cpu, which, as_clocks(want), std::vector<double>{2e-3}, step);
+    const std::vector<double> got = clocks.host();
+    for (std::size_t i = 0; i < kCount; ++i) {
+      INFO("clock " << i);
+      CHECK(got[4 * i] == static_cast<double>(i * i + 1) + round);
+      // A device's pow() has up to 2 units in the last place, of which 1 - pow() has more.
+      for (std::size_t k = 1; k < 4; ++k)
+        CHECK(std::abs(got[4 * i + k] - want[4 * i + k]) <= 1e-12 * want[4 * i + k]);
+    }
+    for (std::size_t i = 0; i < kCount; ++i) {
+      INFO("parameter " << i);
+      const Parameter<T>& one = *all[i];
+      REQUIRE(same_bits(one.m_.host(), one.m));
+      REQUIRE(same_bits(one.v_.host(), one.v));
+      const std::vector<T> p = one.p_.host();
+      constexpr T kEpsilon = std::numeric_limits<T>::epsilon();
+      for (std::size_t k = 0; k < p.size(); ++k)
+        REQUIRE(std::abs(p[k] - one.p[k]) <= 16 * kEpsilon * (std::abs(one.p[k]) + 1));
+      // One step of plain Adam with this count is the same.
+      if (round > 0) continue;
+      Parameter<T> plain(one.g, static_cast<unsigned>(5 * i + 1), 0, false);
+      AdamStep now = step;
+      now.lr = 2e-3;
+      now.t = static_cast<std::int64_t>(started[4 * (kCount - 1 - i)]) + 1;
+      cpu::adam<T>(plain.p, plain.g, plain.m, plain.v, plain.largest, now);
+      REQUIRE(same_bits(plain.p, one.p));
+    }
+  }
+}
+
 TEMPLATE_TEST_CASE("optimizer steps on a device have the oracle's bits", "[cuda]", float, double) {
   for (const std::size_t n : {0, 1, 3, 4, 1025, 40'000})
     for (const std::size_t offset : {0, 1}) {
