@@ -75,8 +75,8 @@ void look(Operands& o, const std::span<const AdamTensor<T>>& tensors) {
   for (const std::int64_t written : {n, n, n, largest}) o.add<T>(written);
 }
 
-// The number of a parameter's last step and the factors that depend on it, in the device's memory. A
-// captured graph reads them there, because arguments of its kernels are the same in every launch.
+// The number of a parameter's last step and the factors that depend on it, in the device's memory.
+// A captured graph reads them there, because arguments of its kernels are the same in every launch.
 struct AdamClock {
   double t = 0;
   double step_size = 0;   // lr / (1 - beta1^t)

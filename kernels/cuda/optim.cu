@@ -7,9 +7,9 @@
 // order are the CPU oracle's, and each is rounded separately (--fmad=false), so the bits are
 // PyTorch's.
 //
-// A step that a graph repeats reads its number and its learning rate in the device's memory: a kernel
-// of one thread per parameter advances the numbers and computes the factors that depend on them, and
-// adam_table reads the factors of each row.
+// A step that a graph repeats reads its number and its learning rate in the device's memory: a
+// kernel of one thread per parameter advances the numbers and computes the factors that depend on
+// them, and adam_table reads the factors of each row.
 //
 // Clipping does not wait for the device: a fold sums squares in double, one thread computes the
 // factor from all sums, and scale() reads it from device memory.

@@ -21,9 +21,9 @@ namespace lab00 {
 // Task 3. Every rank of the job calls meet with a card, any text for the others. Returns the cards
 // of all ranks, in rank order.
 //
-// Waits for at most `patience` in total. Throws std::runtime_error, with "rank R never came" for each
-// rank whose card is still missing, or with "rank R was given twice" if another process has already
-// called meet with this rank.
+// Waits for at most `patience` in total. Throws std::runtime_error, with "rank R never came" for
+// each rank whose card is still missing, or with "rank R was given twice" if another process has
+// already called meet with this rank.
 inline std::vector<std::string> meet(kit::Folder& folder, const kit::Seat& seat,
                                      const std::string& card, std::chrono::milliseconds patience) {
 #ifdef SOLUTION

@@ -29,8 +29,8 @@ struct Check {
 
 namespace {
 
-// The checks' pinned memory is reused only after their kernels have run, because an entry remains in
-// its list until then.
+// The checks' pinned memory is reused only after their kernels have run, because an entry remains
+// in its list until then.
 struct Launched {
   Checks checks;
   Event done;

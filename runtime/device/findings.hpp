@@ -61,8 +61,8 @@ void look();
 // Returns the checks that the calling thread has captured. Their kernels write a result in every
 // launch of the graph, into the same pinned memory.
 [[nodiscard]] Checks take_captured();
-// Call it after each launch of the graph: look() then reads these results, too. A later launch never
-// hides an error, because a block writes only if it finds one.
+// Call it after each launch of the graph: look() then reads these results, too. A later launch
+// never hides an error, because a block writes only if it finds one.
 void launched(const Checks& checks, const Stream& stream);
 
 }  // namespace ringsmith::findings

@@ -5,14 +5,14 @@
 //   device           [kernel][kernel][kernel] ... the same kernels, with the same arguments
 //
 // A capture calls the host code of the work once, and CUDA records the launches instead of running
-// them. Every launch of the graph then repeats them with the arguments and addresses of the capture.
-// The rules follow from this:
+// them. Every launch of the graph then repeats them with the arguments and addresses of the
+// capture. The rules follow from this:
 //
 // - The graph keeps its memory (device_allocator::GraphMemory). No other request gets a block that
 //   the captured work allocates or frees before the graph is destroyed.
-// - Work that the host must see, or that differs in each step, cannot be captured: reading a result,
-//   waiting, copying from the host, random numbers, collectives, the learning rate as an argument.
-//   Such calls throw during a capture (capture::refuse), and the error names the call.
+// - Work that the host must see, or that differs in each step, cannot be captured: reading a
+//   result, waiting, copying from the host, random numbers, collectives, the learning rate as an
+//   argument. Such calls throw during a capture (capture::refuse), and the error names the call.
 // - Checks of indices (findings.hpp) are kernels and belong to the graph. The host reads their
 //   results after a launch, like those of other checks.
 //

@@ -3,7 +3,7 @@
 // Each launch of the graph uses the addresses of the capture, so no other request may get these
 // blocks while the graph exists:
 //
-//   in the capture   a = allocate ... free(a)  b = allocate      the same block: a graph has an order
+//   in the capture   a = allocate ... free(a)  b = allocate      the same block: work has an order
 //   before it        c = allocate, in it free(c)                 the graph keeps c, and may read it
 //   after it         free(b) ... d = allocate                    another block, although b is free
 //

@@ -171,8 +171,8 @@ class DeviceCache {
     return true;
   }
 
-  // A captured request reuses the blocks that the capture has allocated and freed. The first request
-  // of a block that was allocated before may have to find its contents in every launch.
+  // A captured request reuses the blocks that the capture has allocated and freed. The first
+  // request of a block that was allocated before may have to find its contents in every launch.
   std::byte* reuse_in_graph(std::uint64_t graph, const Stream& stream, std::size_t size_class) {
     Freed& freed = graphs_.at(graph);
     for (auto at = freed.rbegin(); at != freed.rend(); ++at) {

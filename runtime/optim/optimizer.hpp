@@ -52,10 +52,10 @@ class Optimizer {
 
   // Names of the state tensors that this optimizer may keep per parameter: "exp_avg", ...
   [[nodiscard]] virtual const std::vector<std::string>& state_names() const { return names_; }
-  // Keeps the learning rate and the step counts on the GPU of the parameters, too, where the kernels
-  // of a captured step read and advance them (step_graph.hpp). The steps have the same bits, except
-  // for the rounding of the GPU's pow(). Throws UsageError if this kind of optimizer cannot, or if
-  // the parameters are not on a GPU.
+  // Keeps the learning rate and the step counts on the GPU of the parameters, too, where the
+  // kernels of a captured step read and advance them (step_graph.hpp). The steps have the same
+  // bits, except for the rounding of the GPU's pow(). Throws UsageError if this kind of optimizer
+  // cannot, or if the parameters are not on a GPU.
   virtual void count_on_device();
 
   // True if the state includes "step", the number of a parameter's updates.

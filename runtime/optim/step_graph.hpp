@@ -53,8 +53,8 @@ class StepGraph {
   // without a tape. The next call overwrites it, as it does the gradients in .grad: read or copy
   // them before, e.g. with Fetch, which does not wait.
   //
-  // Throws UsageError if a tensor of the batch has another shape or dtype than in the first call, if
-  // parameters or the optimizer's state have moved since the capture, or if the step cannot be
+  // Throws UsageError if a tensor of the batch has another shape or dtype than in the first call,
+  // if parameters or the optimizer's state have moved since the capture, or if the step cannot be
   // captured. Nothing has run then.
   Tensor operator()(const std::vector<Tensor>& batch);
 

@@ -1,5 +1,5 @@
-// Captured graphs: they keep their memory, refuse work that cannot be repeated, and leave the stream
-// usable.
+// Captured graphs: they keep their memory, refuse work that cannot be repeated, and leave the
+// stream usable.
 #include "runtime/device/graph.hpp"
 
 #include <algorithm>

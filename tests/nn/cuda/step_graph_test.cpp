@@ -1,5 +1,5 @@
-// A training step that a CUDA graph repeats: the bits of eager steps, one launch a step, memory that
-// is nobody else's, and refusals that name the reason.
+// A training step that a CUDA graph repeats: the bits of eager steps, one launch a step, memory
+// that is nobody else's, and refusals that name the reason.
 #include "runtime/optim/step_graph.hpp"
 
 #include <bit>
