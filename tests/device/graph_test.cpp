@@ -92,6 +92,7 @@ TEST_CASE("a graph keeps the blocks that its capture allocates or frees", "[grap
 
 TEST_CASE("a block outlives its graph, and a graph the handle of its stream", "[graph]") {
   std::byte* lasting = nullptr;
+  Event done;
   {
     const StreamGuard own(Stream::create(kDevice));
     DeviceGraph graph(kDevice, [&] {
@@ -99,7 +100,9 @@ TEST_CASE("a block outlives its graph, and a graph the handle of its stream", "[
       fill(lasting, 5);
     });
     graph.launch();
+    done = Event::record(Stream::current(kDevice));
   }
+  done.synchronize();  // first_of() copies on another stream
   CHECK(first_of(lasting) == 5);
   give(lasting);
 }
