@@ -59,7 +59,7 @@ inline double flat_time(const Machine& machine, const Job& job) {
 inline int tree_rounds(int world) {
 #ifdef SOLUTION
   int rounds = 0;
-  while ((std::int64_t{1} << rounds) < world) ++rounds;
+  while ((1LL << rounds) < world) ++rounds;
   return rounds;
 #else
   (void)world;

@@ -247,20 +247,20 @@ KIT_SCENARIO(choice) {
           gradients[r][i] = curvature[i] * (values[r][i] - target[i]) + bias[r][i] +
                             noise[(1009 * step + 4001 * r + i) % noise.size()];
       const auto used = ranks.hooked(gradients);
-      for (std::size_t r = 0; r < world; ++r) {
-        if (used[r].size() != target.size())
+      for (std::size_t rank = 0; rank < world; ++rank) {
+        if (used[rank].size() != target.size())
           throw std::runtime_error("the bucket has another size after the hook");
-        for (std::size_t i = 0; i < target.size(); ++i) values[r][i] -= lr * used[r][i];
-        hashes[r].push_back(hash_of(used[r]));
-        sent[r].push_back(ranks.sent[r]);
+        for (std::size_t i = 0; i < target.size(); ++i) values[rank][i] -= lr * used[rank][i];
+        hashes[rank].push_back(hash_of(used[rank]));
+        sent[rank].push_back(ranks.sent[rank]);
       }
     }
   } catch (const lab17::Disagreement& d) {
     throw kit::Misuse{d.message};
   }
-  for (std::size_t r = 0; r < world; ++r) {
-    out.put(of_rank("values", int(r)), values[r]);
-    out.put(of_rank("hashes", int(r)), hashes[r]);
-    out.put(of_rank("sent", int(r)), sent[r]);
+  for (std::size_t rank = 0; rank < world; ++rank) {
+    out.put(of_rank("values", int(rank)), values[rank]);
+    out.put(of_rank("hashes", int(rank)), hashes[rank]);
+    out.put(of_rank("sent", int(rank)), sent[rank]);
   }
 }
