@@ -29,7 +29,7 @@ def names(source):
 def faults_of(sources, where):
     of = {}
     for source in sources:
-        for name in names(source):
+        for name in names(ROOT / source):
             of.setdefault(name, []).append(str(source))
     return {f"{name}() is in the unnamed namespaces of {' and '.join(files)}, {where}: give each a name of its own, or share it"
             for name, files in of.items() if len(files) > 1}
