@@ -118,7 +118,7 @@ class Trainer {
       weights_[i] = encode(model_.format(), masters_[i]);
   }
   void add(int batch, bool last, std::size_t group) {
-    const float factor = scaler_.scale(1) / float(group);
+    const float factor = scaler_.scale(1 / float(group));
     if (last) return replica_.backward(weights_, batch, factor);
     const auto local = replica_.no_sync();
     replica_.backward(weights_, batch, factor);
