@@ -75,7 +75,7 @@ struct Pass {
   Use* to;
   std::int64_t n, tiles;
   int shift;
-  // [digit][tile]: number of uses; after place_digits(), that of the same digit in earlier tiles
+  // [digit][tile]: number of uses; after place_digits(), number of uses in earlier tiles
   unsigned* counts;
   unsigned* totals;  // [digit]: number of uses, by place_digits()
 

@@ -16,7 +16,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// What a hook's process sends to the driver, before any bytes.
+// The message of a hook's process to the driver. Its bytes, if any, follow.
 struct Head {
   enum Kind : std::int64_t { enter, exchange, spread, averaged } kind;
   std::int64_t element = 0;  // bytes
@@ -213,7 +213,7 @@ class Switch {
 
   std::vector<std::unique_ptr<kit::Separate>> ranks_;
   std::vector<std::string> calls_;  // each rank's current collective
-  std::vector<std::size_t> next_;   // and the number of those before the next one
+  std::vector<std::size_t> next_;   // each rank's number of earlier collectives
   Log log_;
 };
 

@@ -62,7 +62,8 @@ void look();
 // launch of the graph, into the same pinned memory.
 [[nodiscard]] Checks take_captured();
 // Call it after each launch of the graph: look() then reads these results, too. A later launch
-// never hides an error, because a block writes only if it finds one.
+// does not hide an error, because a block writes only if it finds one. But when look() throws, it
+// resets the check: errors of launches that were queued by then may be lost.
 void launched(const Checks& checks, const Stream& stream);
 
 }  // namespace ringsmith::findings

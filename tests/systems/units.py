@@ -4,7 +4,8 @@
 Several sources are compiled as one unit (CMakeLists.txt, ringsmith_unity; for the labs' judge, labs/course/build.py).
 Two functions of the same name in unnamed namespaces of two sources are then overloads, and a call may silently choose
 the other file's; the compiler refuses only equal signatures. The judge chooses the sources of a unit by their number,
-so a name must be unique in its whole library. Exit status 77: the build compiles each source separately.
+so a name must be unique in its whole library. Exit status 77: the build compiles each source
+separately, and the judge's libraries have no fault.
 """
 import json
 import pathlib
@@ -36,7 +37,7 @@ def faults_of(sources, where):
 
 
 def judged():
-    """Yields (name, sources) of each library that the labs' judge compiles."""
+    """Yields (name, patterns of the sources) of each library that the labs' judge compiles."""
     for lab in all_labs():
         for name, patterns in lab.build.get("libraries", {}).items():
             yield name, patterns
@@ -47,19 +48,19 @@ def judged():
 def main():
     commands = json.loads((pathlib.Path(sys.argv[1]) / "compile_commands.json").read_text())
     units = sorted({pathlib.Path(c["file"]) for c in commands if "/Unity/unity_" in c["file"]})
-    if not units:
-        print("NOT RUN: this build compiles each source alone")
-        return 77
     faults = set()
     for unit in units:
         sources = map(pathlib.Path, dict.fromkeys(INCLUDED.findall(unit.read_text())))
         faults |= faults_of([s for s in sources if s.exists()], "which are compiled as one unit")
-    libraries = {name: patterns for name, patterns in judged()}
+    libraries = dict(judged())
     for name, patterns in libraries.items():
         sources = [p for p in build.sources_of(patterns) if p.suffix in build.COMPILED]
         if not sources:
             sys.exit(f"units.py: no sources in the judge's library {name}: have its patterns changed?")
         faults |= faults_of([p.relative_to(ROOT) for p in sources], f"which are in the judge's library {name}")
+    if not units and not faults:
+        print("NOT RUN: this build compiles each source alone; the judge's libraries have no fault")
+        return 77
     print("\n".join(sorted(faults)) or f"{len(units)} units, {len(libraries)} libraries of the judge: every name is one file's")
     return 1 if faults else 0
 
