@@ -136,8 +136,7 @@ void PeerWaiter::sleep_until_told(bool (*ready)(void*), void* context) {
                     });
 }
 
-void PeerWaiter::flush() {
-  if (!network_) return;
+void PeerWaiter::flush_network() {
   int to_whom = -1;
   wait(to_whom, [&] { return network_->flushed(to_whom); });
 }

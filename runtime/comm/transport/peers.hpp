@@ -46,7 +46,9 @@ class PeerWaiter {
   }
   // Blocks until all published data has been handed to the network, because no thread would send it
   // while this rank computes.
-  void flush();
+  void flush() {
+    if (network_) flush_network();
+  }
   // If `hold` is false, waits share the core with computation, so they do not spin and soon sleep.
   // May be called while another thread waits.
   void hold_core(bool hold) { holds_core_.store(hold, std::memory_order_relaxed); }
@@ -70,6 +72,7 @@ class PeerWaiter {
   }
   void trace_wait_until_now(int for_peer, std::int64_t begin) const;
   void sleep_until_told(bool (*ready)(void*), void* context);
+  void flush_network();
 
   Segments& segments_;
   Health& health_;
