@@ -88,11 +88,21 @@ template <class T>
 void column_sum(Matrix<const T> x, std::span<T> sums, Store store = Store::replace);
 
 // Computes column_sum(dy, db) and matmul(dy^T, x, dw), for f16 and bf16. cuBLASLt reads dy once for
-// both. fuses_weight_gradients() says whether cuBLASLt is the version in use.
+// both. uses_cublaslt() says whether cuBLASLt is the version in use.
 template <class T>
 void weight_gradients(Matrix<const T> dy, Matrix<const T> x, Matrix<T> dw, std::span<T> db,
                       Store store);
-[[nodiscard]] bool fuses_weight_gradients();
+[[nodiscard]] bool uses_cublaslt();
+
+// argument = x w^T + bias and y = GELU(argument), tanh's form, for f16 and bf16. cuBLASLt computes
+// both in one product, and GELU of sums that are not rounded. argument and y are contiguous.
+template <class T>
+void linear_gelu(Matrix<const T> x, Matrix<const T> w, std::span<const T> bias, Matrix<T> argument,
+                 Matrix<T> y);
+// dx = dy w, times GELU's slope at `argument`: the gradient of GELU's argument in
+// linear(GELU(argument), w). cuBLASLt computes both in one product. argument and dx are contiguous.
+template <class T>
+void gelu_gradient(Matrix<const T> dy, Matrix<const T> w, Matrix<const T> argument, Matrix<T> dx);
 
 }  // namespace cuda
 
@@ -131,6 +141,23 @@ void weight_gradients(Device device, Matrix<T> dy, Matrix<T> x, Matrix<T> dw, st
   RINGSMITH_PROFILED(matmul, Matrix<const T>(dy.t()), Matrix<const T>(x), dw, store)
   const DeviceGuard current(device);
   cuda::weight_gradients<T>(dy, x, dw, db, store);
+}
+
+// The kernels of the same name. Devices only.
+template <class T>
+requires kIsHalf<T>
+void linear_gelu(Device device, Matrix<T> x, Matrix<T> w, std::span<const T> bias,
+                 Matrix<T> argument, Matrix<T> y) {
+  RINGSMITH_PROFILED(linear, Matrix<const T>(x), Matrix<const T>(w), bias, argument, y)
+  const DeviceGuard current(device);
+  cuda::linear_gelu<T>(x, w, bias, argument, y);
+}
+template <class T>
+requires kIsHalf<T>
+void gelu_gradient(Device device, Matrix<T> dy, Matrix<T> w, Matrix<T> argument, Matrix<T> dx) {
+  RINGSMITH_PROFILED(matmul, Matrix<const T>(dy), Matrix<const T>(w), dx, Matrix<const T>(argument))
+  const DeviceGuard current(device);
+  cuda::gelu_gradient<T>(dy, w, argument, dx);
 }
 
 namespace cpu::fast {

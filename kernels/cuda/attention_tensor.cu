@@ -374,7 +374,7 @@ void check(const AttentionShape& s) {
 
 bool has_attention_bf16(const AttentionShape& s) {
 #ifdef RINGSMITH_VGPU
-  if (matmul_version() < 8) return false;
+  if (matmul_version() < 7) return false;
 #endif
   return s.dim >= 1 && s.dim <= kMostDim && s.tokens <= kMostTiles * kTensorRows &&
          s.batch <= kMostBatches && has_tensor_cores();

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/matmul.hpp"
+#include "kernels/elementwise.hpp"
 #include "runtime/base/error.hpp"
 
 namespace ringsmith::kernels::cuda {
@@ -119,17 +120,47 @@ void column_sum(Matrix<const T> x, std::span<T> sums, Store store) {
             folds_in_packs(x.data, kept, folded));
 }
 
-bool fuses_weight_gradients() { return matmul_version() == 7; }
+bool uses_cublaslt() { return matmul_version() == 7; }
 
 template <class T>
 void weight_gradients(Matrix<const T> dy, Matrix<const T> x, Matrix<T> dw, std::span<T> db,
                       Store store) {
   Product<T> p{.a = dy.t(), .b = x, .c = dw, .store = store};
-  if (fuses_weight_gradients())
+  if (uses_cublaslt())
     p.row_sums = db.data();
   else
     column_sum<T>(dy, db, Store::replace);
   multiply(p);
+}
+
+namespace {
+
+template <class T>
+View<T> whole(const Matrix<T>& m) {  // contiguous
+  return {m.data, {1, {m.rows * m.cols}, {1}}};
+}
+
+}  // namespace
+
+template <class T>
+void linear_gelu(Matrix<const T> x, Matrix<const T> w, std::span<const T> bias, Matrix<T> argument,
+                 Matrix<T> y) {
+  const T* const offsets = bias.empty() ? nullptr : bias.data();
+  if (uses_cublaslt() &&
+      matmul_cublaslt_gelu(
+          Product<T>{.a = x, .b = w.t(), .c = y, .bias = offsets, .gelu_of = argument.data}))
+    return;
+  linear<T>(x, w, bias, argument);
+  unary<T>(Unary::gelu_tanh, whole(y), whole(Matrix<const T>(argument)));
+}
+
+template <class T>
+void gelu_gradient(Matrix<const T> dy, Matrix<const T> w, Matrix<const T> argument, Matrix<T> dx) {
+  if (uses_cublaslt() &&
+      matmul_cublaslt_gelu(Product<T>{.a = dy, .b = w, .c = dx, .gelu_slope_at = argument.data}))
+    return;
+  matmul<T>(dy, w, dx, Store::replace);
+  binary<T>(Binary::gelu_tanh_backward, whole(dx), whole(Matrix<const T>(dx)), whole(argument));
 }
 
 RINGSMITH_FLOAT_AND_DOUBLE(matmul)
@@ -141,6 +172,8 @@ template decltype(matmul<bf16>) matmul<bf16>;
 template decltype(linear<f16>) linear<f16>;
 template decltype(linear<bf16>) linear<bf16>;
 RINGSMITH_HALVES(weight_gradients)
+RINGSMITH_HALVES(linear_gelu)
+RINGSMITH_HALVES(gelu_gradient)
 RINGSMITH_HALVES(column_sum)
 
 }  // namespace ringsmith::kernels::cuda

@@ -36,6 +36,9 @@ struct Product {
   Store store = Store::replace;
   const T* bias = nullptr;  // c.cols elements
   T* row_sums = nullptr;    // receives the sums of a's rows; version 7 only, without a bias
+  // matmul_cublaslt_gelu() only:
+  T* gelu_of = nullptr;  // receives the sums with their bias, and c receives GELU of these
+  const T* gelu_slope_at = nullptr;  // c is multiplied by the slope of GELU at these elements
   std::int64_t batches = 1, a_batch = 0, b_batch = 0, c_batch = 0;
 };
 
@@ -57,6 +60,10 @@ void matmul_tensor_bf16(const Product<float>& product);
 void matmul_cublaslt(const Product<float>& product);
 void matmul_cublaslt(const Product<f16>& product);
 void matmul_cublaslt(const Product<bf16>& product);
+// Computes a product of f16 or bf16 with GELU (tanh's form) or its slope. False if the library does
+// not support it, e.g. because the length of c's rows is no multiple of 8.
+template <class T>
+[[nodiscard]] bool matmul_cublaslt_gelu(const Product<T>& product);
 
 enum class PipelineStages : std::uint8_t { two, four };
 // Operands are rounded to bfloat16, sums are floats. Throws UsageError like matmul_tensor_tf32().

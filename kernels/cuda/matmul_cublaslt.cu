@@ -12,6 +12,10 @@
 //
 // The library does not support every product. If it has no algorithm, or refuses the product with
 // its own algorithm, the caller computes it with another version of the ladder.
+//
+// In the feed-forward layers of a transformer the library also computes GELU, with the first
+// product, and GELU's slope, with the second product of the backward pass. No kernel then reads and
+// writes the hidden layer again.
 #include <algorithm>
 #include <cublasLt.h>
 #include <map>
@@ -93,11 +97,14 @@ struct Memory {
 struct Epilogue {
   cublasLtEpilogue_t kind = CUBLASLT_EPILOGUE_DEFAULT;
   const void* vector = nullptr;
+  const void* matrix = nullptr;  // GELU's arguments, in the layout of the result
 
   // The bias has an element for each row of the transposed product. The sums of a's rows are those
   // of the columns of its right operand.
   template <class T>
   static Epilogue of(const Product<T>& p) {
+    if (p.gelu_of != nullptr) return {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, p.bias, p.gelu_of};
+    if (p.gelu_slope_at != nullptr) return {CUBLASLT_EPILOGUE_DGELU, nullptr, p.gelu_slope_at};
     if (p.bias != nullptr) return {CUBLASLT_EPILOGUE_BIAS, p.bias};
     if (p.row_sums != nullptr) return {CUBLASLT_EPILOGUE_BGRADB, p.row_sums};
     return {};
@@ -141,7 +148,7 @@ class Library {
     const Float32 precision = std::is_same_v<T, float> ? float32() : Float32{};
     Operation operation;
     const Epilogue epilogue = Epilogue::of(p);
-    describe(operation, kType<T>, left, right, epilogue, precision);
+    describe(operation, kType<T>, left, right, result, epilogue, precision);
     const Layout a(kType<T>, left, p.batches), b(kType<T>, right, p.batches),
         d(kType<T>, result, p.batches);
     // The alignment of the matrices and of the vector decides which algorithms may run.
@@ -185,7 +192,8 @@ class Library {
 
  private:
   static void describe(Operation& operation, cudaDataType_t type, const Memory& left,
-                       const Memory& right, const Epilogue& epilogue, Float32 precision) {
+                       const Memory& right, const Memory& result, const Epilogue& epilogue,
+                       Float32 precision) {
     cublas_check(cublasLtMatmulDescCreate(
         &operation.handle,
         precision == Float32::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
@@ -197,6 +205,10 @@ class Library {
     set(CUBLASLT_MATMUL_DESC_TRANSA, left.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, right.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue.kind);
+    if (epilogue.matrix != nullptr) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, epilogue.matrix);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, result.ld);
+    }
     if (epilogue.vector == nullptr) return;
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, epilogue.vector);
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
@@ -263,6 +275,16 @@ void multiply(const Product<T>& p, const Instead& instead) {
 }
 
 }  // namespace
+
+template <class T>
+bool matmul_cublaslt_gelu(const Product<T>& p) {
+  constexpr std::int64_t kPack = kAligned / sizeof(T);
+  const T* const arguments = p.gelu_of != nullptr ? p.gelu_of : p.gelu_slope_at;
+  const bool fits = p.c.row_stride == p.c.cols && p.c.cols % kPack == 0 &&
+                    aligned_for(arguments, kPack);  // the library's conditions on `matrix`
+  return fits && (p.gelu_of == nullptr || p.bias != nullptr) && multiply(p);
+}
+RINGSMITH_HALVES(matmul_cublaslt_gelu)
 
 void matmul_cublaslt(const Product<float>& p) { multiply(p, matmul_vectorised); }
 void matmul_cublaslt(const Product<f16>& p) {

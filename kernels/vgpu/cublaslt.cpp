@@ -196,7 +196,8 @@ bool valid(const Job& job) {
   const bool bias =
       op.epilogue != CUBLASLT_EPILOGUE_DEFAULT && op.epilogue != CUBLASLT_EPILOGUE_DGELU;
   return shapes && (!bias || op.bias != nullptr) &&
-         (!aux || (op.aux != nullptr && op.aux_ld >= d.rows && op.aux_ld % 8 == 0));
+         (!aux || (op.aux != nullptr && op.aux_ld >= d.rows && op.aux_ld % 8 == 0 &&
+                   reinterpret_cast<std::uintptr_t>(op.aux) % 16 == 0));
 }
 
 }  // namespace

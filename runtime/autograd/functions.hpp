@@ -79,6 +79,10 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim);
 Tensor matmul(const Tensor& a, const Tensor& b);  // (..., m, k) x (..., k, n) -> (..., m, n)
 // x (..., in), weight (out, in), bias (out)
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+// linear(gelu(linear(x, up_weight, up_bias), Gelu::tanh), down_weight, down_bias). On a device,
+// cuBLASLt computes GELU and its slope with 16-bit products: GELU is then rounded once less.
+Tensor feed_forward(const Tensor& x, const Tensor& up_weight, const Tensor& up_bias,
+                    const Tensor& down_weight, const Tensor& down_bias);
 
 // ---- softmax and losses ----
 Tensor softmax(const Tensor& x, int dim);

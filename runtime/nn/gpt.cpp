@@ -37,7 +37,8 @@ Block::Block(const GPTOptions& o)
 
 Tensor Block::forward(const Tensor& x) {
   const auto [y, normed] = norm2.add(x, drop_(attention(norm1.lowered(x))));
-  return y + drop_(down(gelu(up(normed), Gelu::tanh)));
+  if (up.is_wrapped() || down.is_wrapped()) return y + drop_(down(gelu(up(normed), Gelu::tanh)));
+  return y + drop_(feed_forward(normed, up.weight, up.bias, down.weight, down.bias));
 }
 
 namespace {

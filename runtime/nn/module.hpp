@@ -39,6 +39,8 @@ class Module {
   // Makes operator() call `wrapper` instead of forward(), e.g. to prepare the parameters and then
   // call forward(). An empty wrapper restores operator().
   void wrap_calls(std::function<Tensor(const Tensor& x)> wrapper) { wrapper_ = std::move(wrapper); }
+  // If true, a parent must use operator() instead of the parameters.
+  [[nodiscard]] bool is_wrapped() const { return static_cast<bool>(wrapper_); }
 
   // In tree order. A tensor shared by several modules appears once, under its first name.
   [[nodiscard]] NamedTensors named_parameters() const;

@@ -1,6 +1,7 @@
 // Tests the schedules for many ranks and several nodes: the order of their sums, the bytes between
 // nodes, and that splitting messages of several chunks does not change the result.
 #include <algorithm>
+#include <numeric>
 
 #include "runtime/analysis/checker.hpp"
 #include "runtime/analysis/simulator.hpp"
@@ -171,77 +172,153 @@ TEST_CASE("between nodes, hierarchical sends the least, the ring more, and two-s
     }
 }
 
+namespace {
+
+// Numbers of ranks of nodes, and the number of segments of a piece.
+struct Shape {
+  std::vector<int> sizes;
+  int segments;
+};
+
+// Nodes of consecutive ranks, or ranks dealt to nodes in turn.
+std::vector<int> nodes_of_sizes(const std::vector<int>& sizes, bool mixed) {
+  std::vector<int> node_of, left = sizes;
+  for (int r = 0, world = std::accumulate(sizes.begin(), sizes.end(), 0), a = 0; r < world; ++r) {
+    while (left[at(a)] == 0) a = wrap(a + 1, static_cast<int>(sizes.size()));
+    node_of.push_back(a);
+    --left[at(a)];
+    if (mixed || left[at(a)] == 0) a = wrap(a + 1, static_cast<int>(sizes.size()));
+  }
+  return node_of;
+}
+
+std::size_t sent_to_other_nodes(const Schedule& schedule, int rank) {
+  std::size_t sent = 0;
+  for (const Step& step : schedule.steps[at(rank)])
+    if (step.sends() && schedule.node_of[at(step.send_peer)] != schedule.node_of[at(rank)])
+      sent += message_count(schedule, step.send_chunk, step.chunks);
+  return sent;
+}
+
+}  // namespace
+
 TEST_CASE("in pieces, the hierarchical sum is a ring's within nodes, then a ring's between them",
           "[schedule]") {
-  for (const auto& [n, m] :
-       std::vector<std::pair<int, int>>{{1, 4}, {2, 1}, {2, 2}, {2, 3}, {2, 4}, {3, 2}, {4, 2}})
+  for (const auto& [sizes, segments] : std::vector<Shape>{{{4}, 4},
+                                                          {{1, 1}, 1},
+                                                          {{2, 2}, 2},
+                                                          {{3, 3}, 3},
+                                                          {{4, 4}, 4},
+                                                          {{2, 2, 2}, 2},
+                                                          {{2, 2, 2, 2}, 2},
+                                                          {{3, 2}, 4},
+                                                          {{2, 2, 1}, 2},
+                                                          {{4, 1}, 4},
+                                                          {{1, 3}, 3},
+                                                          {{3, 4, 2}, 6},
+                                                          {{4, 2}, 4},
+                                                          {{5, 3}, 7}})
     for (const std::size_t most : {std::size_t{1}, std::size_t{3}, std::size_t{1000}})
-      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, at(m), std::size_t{97}})
-        for (const bool mixed : {false, true}) {  // a node's ranks are consecutive, or every n-th
-          std::vector<int> node_of;
-          for (int r = 0; r < n * m; ++r) node_of.push_back(mixed ? r % n : r / m);
-          const Buffers x = wide_range_inputs(n * m, count);
-          const auto nodes = ranks_of_nodes(node_of, n * m);
-          const auto ring_of_node = [&, m = m](int a, int l, std::size_t i) {
+      for (const std::size_t count :
+           {std::size_t{0}, std::size_t{1}, at(segments), std::size_t{97}})
+        for (const bool mixed : {false, true}) {
+          const auto node_of = nodes_of_sizes(sizes, mixed);
+          const int world = static_cast<int>(node_of.size()), n = static_cast<int>(sizes.size());
+          const Buffers x = wide_range_inputs(world, count);
+          const auto nodes = ranks_of_nodes(node_of, world);
+          const NodeShares shares = shares_of_nodes(nodes);
+          REQUIRE(static_cast<int>(shares.segments.size()) == segments);
+          const auto ring_of_node = [&](int a, int owner, std::size_t i) {
+            const int m = static_cast<int>(nodes[at(a)].size());
+            const int l =
+                static_cast<int>(std::ranges::find(nodes[at(a)], owner) - nodes[at(a)].begin());
             const auto value = [&](int k) { return x[at(nodes[at(a)][at(wrap(k, m))])][i]; };
             float sum = value(l + 1);
             for (int k = 2; k <= m; ++k) sum = sum + value(l + k);
             return sum;
           };
-          const Schedule schedule = hierarchical_in_pieces(n * m, count, node_of, most);
-          require_sums(schedule, x, [&, n = n, m = m](int c, std::size_t i) {
-            const int l = c / n % m, j = c % n;
-            float sum = ring_of_node(wrap(j + 1, n), l, i);
-            for (int k = 2; k <= n; ++k) sum = sum + ring_of_node(wrap(j + k, n), l, i);
+          const Schedule schedule = hierarchical_in_pieces(world, count, node_of, most);
+          require_sums(schedule, x, [&, segments = segments](int c, std::size_t i) {
+            const std::vector<int>& owners = shares.segments[at(c / n % segments)].owners;
+            const auto of_node = [&](int a) { return ring_of_node(a, owners[at(a)], i); };
+            const int j = c % n;
+            float sum = of_node(wrap(j + 1, n));
+            for (int k = 2; k <= n; ++k) sum = sum + of_node(wrap(j + k, n));
             return sum;
           });
           for (Schedule form : {schedule, one_chunk_steps(schedule)}) {
             form.algorithm = Algorithm::own;  // the promised cost is for one piece
             const auto findings = check(form);
-            INFO(n << " nodes of " << m << ", count " << count << ", parts of " << most << ": "
+            INFO(n << " nodes of " << sizes[0] << " and " << sizes.back() << ", count " << count
+                   << ", parts of " << most << ": "
                    << (findings.empty() ? "" : findings[0].describe()));
             CHECK(findings.empty());
           }
         }
-  CHECK_THROWS_AS(hierarchical_in_pieces(5, 100, nodes_of(5, 2), 10), ringsmith::UsageError);
 }
 
 TEST_CASE("pieces cover the buffer once, and each rank sends its part between nodes",
           "[schedule]") {
-  for (const int m : {1, 2, 3, 4, 8})
+  for (const int units : {1, 2, 3, 4, 6, 8})
     for (const std::size_t most : {std::size_t{1}, std::size_t{5}, std::size_t{64}})
       for (std::size_t count = 0; count < 200; ++count) {
         std::size_t next = 0;
-        for (const NodePiece& piece : node_pieces(count, m, most)) {
+        for (const NodePiece& piece : node_pieces(count, units, most)) {
           REQUIRE(piece.offset == next);
-          REQUIRE(piece.part >= 1);
-          REQUIRE(piece.part <= most);
-          for (int l = 0; l < m; ++l) {
-            const Chunk part = piece.part_of(l, count);
+          REQUIRE(piece.unit >= 1);
+          REQUIRE(piece.unit <= most);
+          for (int u = 0; u < units; ++u) {
+            const Chunk part = piece.part_of(u, u + 1, count);
             REQUIRE(part.offset == next);
             next += part.count;
           }
         }
         REQUIRE(next == count);
       }
-  for (const int n : {2, 3, 4})
-    for (const int m : {2, 4, 8})
-      for (const int pieces : {1, 2, 5}) {
-        const int world = n * m;
-        const std::size_t part = at(n) * 12, count = at(pieces) * at(m) * part;
-        const auto nodes = nodes_of(world, m);
-        const Schedule schedule = hierarchical_in_pieces(world, count, nodes, part);
-        const Schedule ring = ring_between_nodes(world, part, nodes);
-        CHECK(between_nodes(schedule, nodes) == 2 * count * at(n - 1));
-        CHECK(between_nodes(schedule, nodes) == at(pieces) * between_nodes(ring, nodes));
-        for (int rank = 0; rank < world; ++rank) {
-          std::size_t sent = 0;
-          for (const Step& step : schedule.steps[at(rank)])
-            if (step.sends() && nodes[at(step.send_peer)] != nodes[at(rank)])
-              sent += message_count(schedule, step.send_chunk, step.chunks);
-          CHECK(sent == 2 * at(n - 1) * count / at(n) / at(m));
-        }
-      }
+  for (const auto& sizes : std::vector<std::vector<int>>{{2, 2},
+                                                         {4, 4},
+                                                         {8, 8},
+                                                         {4, 4, 4},
+                                                         {2, 2, 2, 2},
+                                                         {3, 2},
+                                                         {4, 1},
+                                                         {2, 2, 1},
+                                                         {8, 7},
+                                                         {3, 4, 2}})
+    for (const int pieces : {1, 2, 5}) {
+      const auto node_of = nodes_of_sizes(sizes, false);
+      const int world = static_cast<int>(node_of.size()), n = static_cast<int>(sizes.size());
+      const NodeShares shares = shares_of_nodes(ranks_of_nodes(node_of, world));
+      const std::size_t unit = at(n) * NodeShares::kEvenUnit, piece = at(shares.units) * unit;
+      const std::size_t count = at(pieces) * piece;
+      const Schedule schedule =
+          hierarchical_in_pieces(world, count, node_of, unit * at(shares.largest_part));
+      CHECK(node_pieces(count, shares.units, unit).size() == at(pieces));
+      CHECK(between_nodes(schedule, node_of) == 2 * count * at(n - 1));
+      std::size_t by_rings = 0;
+      for (const NodeSegment& segment : shares.segments)
+        by_rings += between_nodes(
+            ring_between_nodes(world, at(segment.end - segment.begin) * unit, node_of, segment),
+            node_of);
+      CHECK(between_nodes(schedule, node_of) == at(pieces) * by_rings);
+      for (int rank = 0; rank < world;
+           ++rank)  // its part of its node's bytes, whatever the others' sizes
+        CHECK(sent_to_other_nodes(schedule, rank) ==
+              2 * at(n - 1) * count / at(n) / at(sizes[at(node_of[at(rank)])]));
+    }
+}
+
+TEST_CASE("units keep parts within their limit, and aligned where there are enough elements",
+          "[schedule]") {
+  const NodeShares uneven = shares_of_nodes({{0, 1, 2}, {3, 4}});
+  CHECK(uneven.units == 6);
+  CHECK(uneven.largest_part == 3);
+  CHECK(uneven.longest_unit(1000) == 320);
+  CHECK(uneven.longest_unit(600) == 192);
+  CHECK(uneven.longest_unit(100) == 33);
+  CHECK(uneven.longest_unit(1) == 1);
+  const NodeShares even = shares_of_nodes({{0, 1}, {2, 3}});
+  CHECK(even.longest_unit(std::size_t{1} << 18) == std::size_t{1} << 18);
 }
 
 // Two nodes of 4 GPUs, in seconds and bytes: NVLink, an adapter of 400 Gbit/s for each GPU, and

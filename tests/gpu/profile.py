@@ -35,8 +35,8 @@ def part_of(name, after_loss):
     name = re.sub(r"ringsmith::|kernels::cuda::|<unnamed>::|\(anonymous namespace\)::|unnamed>::", "", name)
     if PRODUCTS.search(name):
         return "products, backward" if after_loss else "products, forward"
-    if "BinaryOp<9>" in name:
-        return "GELU, backward"
+    if "UnaryOp<8>" in name or "BinaryOp<9>" in name:  # of steps in which no product computes GELU
+        return "GELU, backward" if after_loss else "GELU, forward"
     try:
         part = step_table.part_of(name)
     except SystemExit:  # of another library, or of a changed step

@@ -15,7 +15,8 @@
 #   gpt2        a step in GPT-2's shape compared with PyTorch's, and its share of the device's peak
 #   profile     the kernels of one step of GPT-2's shape, measured one by one by Nsight Compute
 #   registers   each kernel's registers, and its spills
-#   rings       processes on 1 to 8 devices, both engines, compared with NCCL if PyTorch has it
+#   rings       processes on 1 to 8 devices, both engines, compared with NCCL if PyTorch has it; where
+#               devices do not reach each other's memory, through host memory instead
 #   tests       all tests that run on the emulator elsewhere: ctest -L vgpu
 #   training    DataParallel compared with DDP; train_gpt trains and writes
 #   sanitizers  memcheck and racecheck on the tests of all kernels but the rings'
@@ -112,8 +113,11 @@ not_run() {
   echo "$what: $1: NOT RUN, $2"
   printf '\n### %s: NOT RUN, %s\n' "$1" "$2" | add
 }
+# The end of the message with which a program refuses an engine for want of peer access.
+unreachable="choose other devices, or leave --engine out"
 # part KEEP DEADLINE TITLE COMMAND...: runs the command for at most DEADLINE seconds, and no longer than the
 # budget lasts; shows the end of its output; adds its last KEEP lines and the verdict to the report.
+# Returns 6, and counts no failure, if the program refuses because devices do not reach each other.
 part() {
   local keep=$1 deadline=$2 title=$3 begin=$SECONDS verdict=passed left code
   shift 3
@@ -127,7 +131,9 @@ part() {
   timeout --kill-after=1 $((left < deadline ? left : deadline)) "$@" < /dev/null > "$log" 2>&1
   code=$?
   cat "$log" >> "$all"
-  if [ $code -ne 124 ] && [ $code -ne 137 ]; then
+  if [ $code -eq 6 ] && reason=$(sed -n "s/.* engine: \(.*\); $unreachable.*/\1/p" "$log") && [ -n "$reason" ]; then
+    reason=${reason%%$'\n'*} verdict="REFUSED, $reason"
+  elif [ $code -ne 124 ] && [ $code -ne 137 ]; then
     [ $code -eq 0 ] || { failed=1; verdict="FAILED with exit code $code"; }
   elif [ $left -lt "$deadline" ]; then
     left_out=1 code=3 verdict="CUT by the budget, no verdict"
@@ -229,10 +235,13 @@ part_registers() {
   fi
 }
 # ring WORLD ENGINE DEVICES: runs all_reduce_perf in WORLD processes. DEVICES describes their devices in the report.
+# The engine "none" leaves the choice to the program.
 ring() {
+  local way="$2 engine"
+  [ "$2" != none ] || way="no engine named"
   # shellcheck disable=SC2046,SC2086
-  part 30 300 "ring, $1 processes on $3, $2 engine" env RINGSMITH_DEADLINE=240 $([[ -z $simulate || $3 != "one device" ]] || echo VGPU_DEVICES=1) \
-    tests/support/mpirun.sh "$1" "$bin"/all_reduce_perf --device cuda -b 1K -e $most -f 8 $small --engine "$2"
+  part 30 300 "ring, $1 processes on $3, $way" env RINGSMITH_DEADLINE=240 $([[ -z $simulate || $3 != "one device" ]] || echo VGPU_DEVICES=1) \
+    tests/support/mpirun.sh "$1" "$bin"/all_reduce_perf --device cuda -b 1K -e $most -f 8 $small $([[ $2 = none ]] || echo --engine "$2")
 }
 nccl() {
   if [ -n "$simulate" ]; then
@@ -252,7 +261,12 @@ part_rings() {
       continue
     fi
     ring $world stream "$world devices"
-    ring $world kernel "$world devices"
+    if [ $? -eq 6 ]; then
+      not_run "ring, $world processes on $world devices, kernel engine" "$reason"
+      ring $world none "$world devices"
+    else
+      ring $world kernel "$world devices"
+    fi
     nccl $world
   done
 }

@@ -94,6 +94,20 @@ def failed(out):
     check(done.returncode == 1 and "FAILED with exit code" in parts[0] and len(parts) == 3, "not refused", done, parts)
 
 
+def without_peers(out):
+    """Checks that devices which do not reach each other are reported and that their ranks use host memory instead."""
+    for peers, reason in (("none", "no peer access between these devices"), ("broken", "does not arrive")):
+        os.environ |= {"VGPU_PEERS": peers, "VGPU_DEVICES": "2"}
+        done = run("--only", "rings", "--out", out / peers)
+        del os.environ["VGPU_PEERS"], os.environ["VGPU_DEVICES"]
+        report = out / peers / "report.md"
+        parts = [p for p in parts_of(report) if p.startswith("ring, 2 processes on 2 devices")]
+        check(done.returncode == 0 and len(parts) == 3, "another result than that all parts passed", done, parts)
+        for part, what in zip(parts, (r"stream engine: REFUSED, .*", r"kernel engine: NOT RUN, .*", "no engine named: passed")):
+            check(re.search(what + (reason if ".*" in what else ""), part), "another verdict", what, *parts)
+        check("is copied through pinned host memory" in report.read_text(), "the path of the bytes is missing", report.read_text())
+
+
 def killed(out):
     for seconds in (0.1, 0.5, 1, 2, 3.5):
         folder = out / str(seconds)
@@ -150,7 +164,7 @@ def profile(folder):
 
 
 def main():
-    for case in (profile, wrong_options, old_driver, order, complete, budget, failed, killed, kept):
+    for case in (profile, wrong_options, old_driver, order, complete, budget, failed, without_peers, killed, kept):
         with tempfile.TemporaryDirectory() as folder:
             case(pathlib.Path(folder))
         print(f"{case.__name__}: as it must be")

@@ -37,9 +37,9 @@ int main(int argc, char** argv) {
   const auto number = [&](int i) { return std::strtoll(argv[i], nullptr, 10); };
   const std::int64_t vocabulary = number(4), batch = number(5), context = number(6);
   // By default the emulator computes attention and products without tensor cores, which is faster
-  // there. With this version it launches the kernels that a GPU would, except that a GPU runs one
-  // of cuBLASLt's kernels in place of each of our products.
-  kernels::cuda::set_matmul_version(9);
+  // there. With this version it launches the kernels that a GPU would, and one emulated call of
+  // cuBLASLt for each product, of which a GPU makes one or several kernels.
+  kernels::cuda::set_matmul_version(7);
   manual_seed(3);
   GPT gpt({.vocabulary = vocabulary,
            .context = context,

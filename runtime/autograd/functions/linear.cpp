@@ -143,12 +143,9 @@ Tensor matmul(const Tensor& given_a, const Tensor& given_b) {
                 });
 }
 
-Tensor linear(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias) {
-  const profile::Operation operation("linear");
-  // The bias is cast last, so that backward visits its cast before the weight's: the engine runs
-  // later nodes first.
-  const Tensor x = autocast::lower(given_x), weight = autocast::lower(given_weight),
-               bias = autocast::lower(given_bias);
+namespace {
+
+void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   require(x.defined() && weight.defined() && x.dim() >= 1 && weight.dim() == 2 &&
               x.size(-1) == weight.size(1),
           "linear: x " + detail::shape_of(x) + " and weight " + detail::shape_of(weight) +
@@ -158,6 +155,45 @@ Tensor linear(const Tensor& given_x, const Tensor& given_weight, const Tensor& g
               to_string(weight.sizes()) + ": expected (out)");
   require(x.dtype() == weight.dtype() && (!bias.defined() || bias.dtype() == x.dtype()),
           "linear: x, weight and bias must have one dtype");
+}
+
+// Computes the gradients of a bias and a weight, which are the node's inputs `first` and
+// `first` + 1. left: linear's x.
+template <class T>
+void add_weight_gradients(const Saved& saved, std::size_t first, const Tensor& dy,
+                          const Tensor& left, const Shape& weight, std::vector<Tensor>& grads) {
+  const bool fused = kernels::kIsHalf<T> && saved.needs(first) && saved.needs(first + 1) &&
+                     !dy.device().is_cpu() && kernels::cuda::uses_cublaslt();
+  if constexpr (kernels::kIsHalf<T>) {
+    if (fused)
+      grads[first] = Tensor::empty({weight[0]}, dy.options());
+    else if (saved.needs(first))
+      grads[first] = raw::sum(dy, {true, false}, false, "linear");
+  } else if (saved.needs(first)) {
+    const auto [db, add] = detail::grad_place(saved, first, {weight[0]}, dy.options());
+    kernels::column_sum(dy.device(), matrix<T>(dy), output<T>(db), store_of(add));
+    grads[first] = db;
+  }
+  if (!saved.needs(first + 1)) return;
+  const auto [dw, add] = detail::grad_place(saved, first + 1, weight, dy.options());
+  const Matrix<T> x = matrix<T>(flat_rows(left));
+  if constexpr (kernels::kIsHalf<T>)
+    if (fused)
+      kernels::weight_gradients(dy.device(), matrix<T>(dy), x, matrix<T>(dw),
+                                output<T>(grads[first]), store_of(add));
+  if (!fused) kernels::matmul(dy.device(), matrix<T>(dy).t(), x, matrix<T>(dw), store_of(add));
+  grads[first + 1] = dw;
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias) {
+  const profile::Operation operation("linear");
+  // The bias is cast last, so that backward visits its cast before the weight's: the engine runs
+  // later nodes first.
+  const Tensor x = autocast::lower(given_x), weight = autocast::lower(given_weight),
+               bias = autocast::lower(given_bias);
+  check_linear(x, weight, bias);
   const Device device = detail::common_device("linear", x, weight, bias);
   Shape sizes = x.sizes();
   sizes.back() = weight.size(0);
@@ -170,44 +206,83 @@ Tensor linear(const Tensor& given_x, const Tensor& given_weight, const Tensor& g
   });
   // The bias comes first, so that its gradient is ready before the weight's, as in PyTorch. The
   // ready order determines the layout of DDP's buckets.
-  return record(
-      "LinearBackward", {bias, weight, x}, y, {rows, weight},
-      [](const Saved& saved, const Tensor& grad) {
-        const Tensor& w = saved[1];
-        const Tensor dy = flat_rows(grad);
-        std::vector<Tensor> grads(3);
-        visit_product_type("linear", dy.dtype(), [&]<class T>(TypeTag<T>) {
-          const bool fused = kernels::kIsHalf<T> && saved.needs(0) && saved.needs(1) &&
-                             !dy.device().is_cpu() && kernels::cuda::fuses_weight_gradients();
-          if constexpr (kernels::kIsHalf<T>) {
-            if (fused)
-              grads[0] = Tensor::empty({w.size(0)}, dy.options());
-            else if (saved.needs(0))
-              grads[0] = raw::sum(dy, {true, false}, false, "linear");
-          } else if (saved.needs(0)) {
-            const auto [db, add] = detail::grad_place(saved, 0, {w.size(0)}, dy.options());
-            kernels::column_sum(dy.device(), matrix<T>(dy), output<T>(db), store_of(add));
-            grads[0] = db;
-          }
-          if (saved.needs(1)) {
-            const auto [dw, add] = detail::grad_place(saved, 1, w.sizes(), dy.options());
-            const Matrix<T> left = matrix<T>(flat_rows(saved[0]));
-            if constexpr (kernels::kIsHalf<T>)
-              if (fused)
-                kernels::weight_gradients(dy.device(), matrix<T>(dy), left, matrix<T>(dw),
-                                          output<T>(grads[0]), store_of(add));
-            if (!fused)
-              kernels::matmul(dy.device(), matrix<T>(dy).t(), left, matrix<T>(dw), store_of(add));
-            grads[1] = dw;
-          }
-          if (saved.needs(2)) {
-            grads[2] = Tensor::empty(saved[0].sizes(), dy.options());
-            kernels::matmul(dy.device(), matrix<T>(dy), matrix<T>(w),
-                            matrix<T>(flat_rows(grads[2])));
-          }
-        });
-        return grads;
-      });
+  return record("LinearBackward", {bias, weight, x}, y, {rows, weight},
+                [](const Saved& saved, const Tensor& grad) {
+                  const Tensor& w = saved[1];
+                  const Tensor dy = flat_rows(grad);
+                  std::vector<Tensor> grads(3);
+                  visit_product_type("linear", dy.dtype(), [&]<class T>(TypeTag<T>) {
+                    add_weight_gradients<T>(saved, 0, dy, saved[0], w.sizes(), grads);
+                    if (saved.needs(2)) {
+                      grads[2] = Tensor::empty(saved[0].sizes(), dy.options());
+                      kernels::matmul(dy.device(), matrix<T>(dy), matrix<T>(w),
+                                      matrix<T>(flat_rows(grads[2])));
+                    }
+                  });
+                  return grads;
+                });
+}
+
+namespace {
+
+// Products of 16-bit operands have kernels with GELU, on devices.
+template <class F>
+void visit_half(DType dtype, const F& f) {
+  dtype == DType::f16 ? f(TypeTag<f16>{}) : f(TypeTag<bf16>{});
+}
+
+}  // namespace
+
+Tensor feed_forward(const Tensor& given_x, const Tensor& given_up, const Tensor& given_up_bias,
+                    const Tensor& given_down, const Tensor& given_down_bias) {
+  const Tensor x = autocast::lower(given_x);
+  require(x.defined() && given_up_bias.defined() && given_down_bias.defined(),
+          "feed_forward: x or a bias is missing");
+  if (x.device().is_cpu() || !is_half(x.dtype()) || !kernels::cuda::uses_cublaslt())
+    return linear(gelu(linear(x, given_up, given_up_bias), Gelu::tanh), given_down,
+                  given_down_bias);
+  const profile::Operation operation("feed_forward");
+  // In linear's order, so that backward visits the casts in the same order.
+  const Tensor up = autocast::lower(given_up), up_bias = autocast::lower(given_up_bias),
+               down = autocast::lower(given_down), down_bias = autocast::lower(given_down_bias);
+  check_linear(x, up, up_bias);
+  Shape wide = x.sizes(), narrow = x.sizes();
+  wide.back() = up.size(0);
+  const Device device = detail::common_device("feed_forward", x, up, up_bias);
+  const Tensor argument = Tensor::empty(wide, x.options()),
+               hidden = Tensor::empty(wide, x.options());
+  check_linear(hidden, down, down_bias);
+  (void)detail::common_device("feed_forward", x, down, down_bias);
+  narrow.back() = down.size(0);
+  const Tensor y = Tensor::empty(narrow, x.options());
+  const Tensor rows = x.contiguous(), first = up_bias.contiguous(), last = down_bias.contiguous();
+  visit_half(x.dtype(), [&]<class T>(TypeTag<T>) {
+    kernels::linear_gelu(device, matrix<T>(flat_rows(rows)), matrix<T>(up), input<T>(first),
+                         matrix<T>(flat_rows(argument)), matrix<T>(flat_rows(hidden)));
+    kernels::linear(device, matrix<T>(flat_rows(hidden)), matrix<T>(down), input<T>(last),
+                    matrix<T>(flat_rows(y)));
+  });
+  return record("FeedForwardBackward", {down_bias, down, up_bias, up, x}, y,
+                {rows, up, argument, hidden, down}, [](const Saved& saved, const Tensor& grad) {
+                  const Tensor& up_weight = saved[1];
+                  const Tensor& down_weight = saved[4];
+                  const Tensor dy = flat_rows(grad), at = flat_rows(saved[2]);
+                  std::vector<Tensor> grads(5);
+                  visit_half(dy.dtype(), [&]<class T>(TypeTag<T>) {
+                    add_weight_gradients<T>(saved, 0, dy, saved[3], down_weight.sizes(), grads);
+                    if (!saved.needs(2) && !saved.needs(3) && !saved.needs(4)) return;
+                    const Tensor dargument = Tensor::empty(at.sizes(), dy.options());
+                    kernels::gelu_gradient(dy.device(), matrix<T>(dy), matrix<T>(down_weight),
+                                           matrix<T>(at), matrix<T>(dargument));
+                    add_weight_gradients<T>(saved, 2, dargument, saved[0], up_weight.sizes(),
+                                            grads);
+                    if (!saved.needs(4)) return;
+                    grads[4] = Tensor::empty(saved[0].sizes(), dy.options());
+                    kernels::matmul(dy.device(), matrix<T>(dargument), matrix<T>(up_weight),
+                                    matrix<T>(flat_rows(grads[4])));
+                  });
+                  return grads;
+                });
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& index) {

@@ -59,9 +59,9 @@ class DeviceBackend {
 
 // Collective over the ranks of the bootstrap, which are on several nodes. node: a bootstrap of the
 // ranks of this rank's node, in their order. Returns null on all ranks, with the reason in
-// `refused`, if the nodes have different numbers of ranks or one rank, or if make_peer_backend()
-// refuses on some node. Throws UsageError on all ranks if `options.engine` names an engine that
-// cannot work.
+// `refused`, if every node has one rank, if the nodes' sizes have no common multiple that is small
+// enough, or if make_peer_backend() refuses on some node. Throws UsageError on all ranks if
+// `options.engine` names an engine that cannot work.
 [[nodiscard]] std::unique_ptr<DeviceBackend> make_nodes_backend(
     Bootstrap& bootstrap, const std::shared_ptr<Bootstrap>& node, const DeviceBackend::Group& group,
     const GroupOptions& options, const cuda_ipc::Tuning& tuning, std::string& refused);

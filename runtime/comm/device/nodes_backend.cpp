@@ -3,19 +3,22 @@
 //
 //     piece p      1. reduce-scatter within the node    an engine, on the group's stream
 //                  2. this rank's part -> pinned        copy, on the stream out_
-//                  3. ring between nodes                this thread, in the slots of the group
+//                  3. rings between nodes               this thread, in the slots of the group
 //                  4. pinned -> this rank's part        copy, on the stream in_
 //                  5. all-gather within the node        an engine, on the group's stream
 //
 // Phase 1 of piece p + 1 is launched before this thread enters phase 3 of piece p, so the GPUs add
 // up a piece while the network carries another one. No rank of a node leads: each sends its part to
-// the ranks with the same local rank on other nodes.
+// the ranks of other nodes that own it there. With nodes of equal size, these have the same local
+// rank, and phase 3 is one ring; otherwise a part is divided between several ranks of another node.
 //
 // The ranks of a node form a second group, with its own shared memory and peer access. The whole
 // group compares calls and reports errors, in its own rank numbers.
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
+#include <set>
 #include <thread>
 
 #include "kernels/cuda/launch.hpp"
@@ -53,10 +56,13 @@ class NodesBackend : public DeviceBackend {
                const GroupOptions& options, const cuda_ipc::Tuning& tuning, std::string& refused)
       : group_(group),
         members_(ranks_of_nodes(group.peers.segments().node_of(), group.peers.size())),
+        shares_(shares_of_nodes(members_)),
         node_peers_(node, options),
         node_dispatcher_(node_peers_) {
     for (std::size_t i = 1; i < members_.size(); ++i)
       if (std::ranges::count(members_[i], group.peers.rank()) > 0) mine_ = i;
+    for (std::size_t s = 0; s < shares_.segments.size(); ++s)
+      if (shares_.segments[s].owners[mine_] == group.peers.rank()) segments_.push_back(s);
     node_ = make_peer_backend(*node, {node_peers_, node_dispatcher_, group.device, group.stream},
                               options.engine, tuning, refused);
     if (!node_) return;
@@ -67,7 +73,7 @@ class NodesBackend : public DeviceBackend {
     in_ = Stream::create(group.device, Stream::Priority::high);
     for (Staging& stage : stages_) stage.memory = std::make_unique<PinnedBlock>(Bytes(kPartBytes));
     constexpr std::size_t kLongestElement = 8;  // bytes
-    rest_ = node_->allocate(Bytes(at(node_peers_.size()) * kLongestElement));
+    rest_ = node_->allocate(Bytes(at(shares_.units) * kLongestElement));
   }
 
   ~NodesBackend() override {
@@ -117,9 +123,12 @@ class NodesBackend : public DeviceBackend {
     std::vector<std::string> facts;
     for (const std::string& line : node_->describe()) facts.push_back("within each node: " + line);
     for (const std::string& line : group_.peers.segments().describe()) facts.push_back(line);
-    facts.push_back("all_reduce between nodes: each of a node's " +
-                    std::to_string(node_peers_.size()) +
-                    " ranks sends its part of the node's sum, in pieces of pinned host memory; "
+    facts.push_back("all_reduce between nodes: " +
+                    (node_peers_.size() == 1
+                         ? "the node's only rank sends its values"
+                         : "each of a node's " + std::to_string(node_peers_.size()) +
+                               " ranks sends its part of the node's sum") +
+                    ", in pieces of pinned host memory; "
                     "letting the network device read " +
                     group_.device.str() + " (dma-buf, nvidia_peermem) is not implemented");
     facts.emplace_back("other collectives between nodes: copied through pinned host memory");
@@ -134,11 +143,11 @@ class NodesBackend : public DeviceBackend {
     ringsmith::Event emptied;  // its last part has been copied to the device
   };
 
-  // A piece in device memory. The last piece of a buffer may be shorter than m parts, and so is
-  // summed in rest_.
+  // A piece in device memory. The last piece of a buffer may have fewer elements than units, and
+  // then is summed in rest_.
   struct PieceBuffers {
-    const std::byte* input;  // m parts
-    std::byte* output;       // m parts
+    const std::byte* input;  // all parts
+    std::byte* output;       // all parts
     std::size_t own;         // elements of this rank's part that are in the buffer
   };
 
@@ -172,13 +181,14 @@ class NodesBackend : public DeviceBackend {
     const StreamGuard stream_guard(group_.stream);
     group_.stream.wait(transfer.operation->ready());
     const std::size_t width = size_of(transfer.call.dtype);
-    const auto pieces = node_pieces(transfer.call.count, node_peers_.size(), kPartBytes / width);
+    const auto pieces =
+        node_pieces(transfer.call.count, shares_.units, shares_.longest_unit(kPartBytes / width));
     Operation fetched = fetch(transfer, pieces[0], 0), last;
     for (std::size_t p = 0; p < pieces.size(); ++p) {
       const Operation now = std::move(fetched);
       if (p + 1 < pieces.size()) fetched = fetch(transfer, pieces[p + 1], p + 1);
       await(*now);
-      exchange(transfer, place_of(transfer, pieces[p]).own, p);
+      exchange(transfer, pieces[p], p);
       last = deliver(transfer, pieces[p], p);
     }
     transfer.operation->launched(last->number(), transfer.call.describe(), transfer.sequence,
@@ -204,11 +214,17 @@ class NodesBackend : public DeviceBackend {
     node_->host_wait()(operation);
   }
 
+  // The units of a part in this node, and its elements in a piece.
+  [[nodiscard]] int units() const { return shares_.units / node_peers_.size(); }
+  [[nodiscard]] std::size_t part_of(const NodePiece& piece) const {
+    return at(units()) * piece.unit;
+  }
   [[nodiscard]] bool is_whole(const Transfer& transfer, const NodePiece& piece) const {
-    return piece.offset + at(node_peers_.size()) * piece.part <= transfer.call.count;
+    return piece.offset + at(shares_.units) * piece.unit <= transfer.call.count;
   }
   [[nodiscard]] PieceBuffers place_of(const Transfer& transfer, const NodePiece& piece) const {
-    const std::size_t own = piece.part_of(local(), transfer.call.count).count;
+    const int first = local() * units();
+    const std::size_t own = piece.part_of(first, first + units(), transfer.call.count).count;
     if (!is_whole(transfer, piece)) return {rest_->data(), rest_->data(), own};
     const std::size_t begin = piece.offset * size_of(transfer.call.dtype);
     return {transfer.input.data() + begin, transfer.output.data() + begin, own};
@@ -244,9 +260,9 @@ class NodesBackend : public DeviceBackend {
     if (!is_whole(transfer, piece))
       copy(rest_->data(), transfer.input.data() + piece.offset * width,
            (transfer.call.count - piece.offset) * width, group_.stream);
-    std::byte* const part = place.output + at(local()) * piece.part * width;
+    std::byte* const part = place.output + at(local()) * part_of(piece) * width;
     const Operation summed =
-        run_within_node(transfer, Collective::reduce_scatter, piece.part, place.input, part);
+        run_within_node(transfer, Collective::reduce_scatter, part_of(piece), place.input, part);
     Staging& stage = stages_[p % kStages];
     const auto fetched =
         std::make_shared<cuda_ipc::DeviceOperation>(ringsmith::Event::record(group_.stream));
@@ -258,44 +274,49 @@ class NodesBackend : public DeviceBackend {
   }
 
   // Phase 3, on this thread.
-  void exchange(const Transfer& whole, std::size_t count, std::size_t p) {
-    if (count == 0) return;  // on all ranks of this ring
-    std::byte* const data = stages_[p % kStages].memory->data();
-    Transfer transfer = whole;
-    transfer.call.count = count;
-    // The ranks of the node have already multiplied their contributions.
-    if (transfer.call.op == ReduceOp::avg) transfer.call.op = ReduceOp::sum;
-    transfer.input =
-        transfer.output = {data, Elements(count), whole.call.dtype, whole.output.site()};
-    const PartRing& ring = ring_of(count);
-    run_in_slots(group_.peers, group_.dispatcher.channels(), ring.schedule, ring.plan, transfer);
+  void exchange(const Transfer& whole, const NodePiece& piece, std::size_t p) {
+    std::byte* data = stages_[p % kStages].memory->data();
+    for (const std::size_t s : segments_) {
+      const NodeSegment& segment = shares_.segments[s];
+      const std::size_t count = piece.part_of(segment.begin, segment.end, whole.call.count).count;
+      if (count == 0) continue;  // on all ranks of this ring
+      Transfer transfer = whole;
+      transfer.call.count = count;
+      // The ranks of the node have already multiplied their contributions.
+      if (transfer.call.op == ReduceOp::avg) transfer.call.op = ReduceOp::sum;
+      transfer.input =
+          transfer.output = {data, Elements(count), whole.call.dtype, whole.output.site()};
+      const PartRing& ring = ring_of(s, count);
+      run_in_slots(group_.peers, group_.dispatcher.channels(), ring.schedule, ring.plan, transfer);
+      data += count * size_of(whole.call.dtype);
+    }
     group_.peers.waiter().flush();  // this thread may now wait for the device
     group_.peers.health().at_step(-1);
   }
 
-  const PartRing& ring_of(std::size_t count) {
+  const PartRing& ring_of(std::size_t segment, std::size_t count) {
     constexpr std::size_t kMostRings = 512;  // at this number, a new length drops all others
-    const auto found = rings_.find(count);
+    const auto found = rings_.find({segment, count});
     if (found != rings_.end()) return found->second;
     if (rings_.size() == kMostRings) rings_.clear();
     PartRing ring;
-    ring.schedule =
-        ring_between_nodes(group_.peers.size(), count, group_.peers.segments().node_of());
+    ring.schedule = ring_between_nodes(
+        group_.peers.size(), count, group_.peers.segments().node_of(), shares_.segments[segment]);
     ring.plan = std::move(make_plans(ring.schedule)[at(group_.peers.rank())]);
-    return rings_.emplace(count, std::move(ring)).first->second;
+    return rings_.emplace(std::pair(segment, count), std::move(ring)).first->second;
   }
 
   // Phases 4 and 5.
   Operation deliver(const Transfer& transfer, const NodePiece& piece, std::size_t p) {
     const PieceBuffers place = place_of(transfer, piece);
     const std::size_t width = size_of(transfer.call.dtype);
-    std::byte* const part = place.output + at(local()) * piece.part * width;
+    std::byte* const part = place.output + at(local()) * part_of(piece) * width;
     Staging& stage = stages_[p % kStages];
     copy(part, stage.memory->data(), place.own * width, in_);
     stage.emptied = ringsmith::Event::record(in_);
     group_.stream.wait(stage.emptied);
     const Operation gathered =
-        run_within_node(transfer, Collective::all_gather, piece.part, part, place.output);
+        run_within_node(transfer, Collective::all_gather, part_of(piece), part, place.output);
     if (!is_whole(transfer, piece))
       copy(transfer.output.data() + piece.offset * width, rest_->data(),
            (transfer.call.count - piece.offset) * width, group_.stream);
@@ -304,24 +325,34 @@ class NodesBackend : public DeviceBackend {
 
   Group group_;
   std::vector<std::vector<int>> members_;  // the ranks of each node
-  std::size_t mine_ = 0;                   // this rank's node
+  NodeShares shares_;
+  std::vector<std::size_t> segments_;  // those of shares_ that this rank owns
+  std::size_t mine_ = 0;               // this rank's node
   Peers node_peers_;
   Dispatcher node_dispatcher_;
   std::unique_ptr<DeviceBackend> node_, staged_;
   Stream out_, in_;
   std::array<Staging, kStages> stages_;
-  std::shared_ptr<CommMemory> rest_;       // one element for each rank of the node
-  std::map<std::size_t, PartRing> rings_;  // by elements of a part
+  std::shared_ptr<CommMemory> rest_;                               // one element for each unit
+  std::map<std::pair<std::size_t, std::size_t>, PartRing> rings_;  // by segment and elements
 };
 
 std::string why_not(const std::vector<std::vector<int>>& nodes) {
-  for (const auto& node : nodes) {
-    if (node.size() != nodes[0].size())
-      return "the nodes have different numbers of ranks (" + std::to_string(nodes[0].size()) +
-             " and " + std::to_string(node.size()) + ")";
-    if (node.size() == 1) return "every node has one rank";
-  }
-  return "";
+  // A piece of units of one element must fit into a staging buffer and into rest_.
+  constexpr int kMostUnits = 4096;
+  if (std::ranges::all_of(nodes, [](const auto& node) { return node.size() == 1; }))
+    return "every node has one rank";
+  std::set<std::size_t> sizes;
+  std::int64_t units = 1;
+  for (const auto& node : nodes)
+    if (sizes.insert(node.size()).second)
+      units = std::min(std::lcm(units, static_cast<std::int64_t>(node.size())),
+                       std::int64_t{kMostUnits} + 1);
+  if (units <= kMostUnits) return "";
+  std::string text;
+  for (const std::size_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "the nodes' numbers of ranks (" + text + ") have no common multiple up to " +
+         std::to_string(kMostUnits);
 }
 
 }  // namespace

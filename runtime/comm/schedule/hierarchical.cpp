@@ -1,6 +1,8 @@
 #include "runtime/comm/schedule/hierarchical.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <set>
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/ring.hpp"
@@ -83,40 +85,17 @@ class Builder {
   Schedule schedule_;
 };
 
-// Renames the peers and chunks of a ring's step: member i is ranks[i], and the ring's chunk c
-// consists of `chunks` chunks from first + c chunks on.
-Step on_ranks(Step step, const std::vector<int>& ranks, int first, int chunks) {
-  step.send_peer = ranks[at(step.send_peer)];
-  step.recv_peer = ranks[at(step.recv_peer)];
-  step.send_chunk = first + step.send_chunk * chunks;
-  step.recv_chunk = first + step.recv_chunk * chunks;
-  step.chunks = chunks;
-  return step;
-}
-
-std::vector<std::vector<int>> equal_nodes(const std::vector<int>& node_of, int world) {
-  auto nodes = ranks_of_nodes(node_of, world);
-  for (const auto& node : nodes)
-    require(node.size() == nodes[0].size(),
-            "the hierarchical schedule for GPUs needs nodes of equal size, but one has " +
-                std::to_string(nodes[0].size()) + " ranks and another one " +
-                std::to_string(node.size()));
-  return nodes;
-}
-
-// Returns the ranks with this local rank, by node.
-std::vector<int> ranks_across(const std::vector<std::vector<int>>& nodes, std::size_t local) {
-  std::vector<int> ranks;
-  ranks.reserve(nodes.size());
-  for (const auto& node : nodes) ranks.push_back(node[local]);
-  return ranks;
-}
-
 // Adds the steps of member a of the ring `ranks`, whose chunks start at index `first`.
 void add_ring(Schedule& schedule, const std::vector<int>& ranks, int a, int first) {
   const int n = static_cast<int>(ranks.size());
-  for (int s = 0; s < 2 * (n - 1); ++s)
-    schedule.add(ranks[at(a)], on_ranks(ring_all_reduce_step(n, a, s), ranks, first, 1));
+  for (int s = 0; s < 2 * (n - 1); ++s) {
+    Step step = ring_all_reduce_step(n, a, s);
+    step.send_peer = ranks[at(step.send_peer)];
+    step.recv_peer = ranks[at(step.recv_peer)];
+    step.send_chunk += first;
+    step.recv_chunk += first;
+    schedule.add(ranks[at(a)], step);
+  }
 }
 
 }  // namespace
@@ -126,66 +105,140 @@ Schedule hierarchical_all_reduce(int world, std::size_t count, const std::vector
   return Builder(world, count, node_of).build();
 }
 
-Chunk NodePiece::part_of(int local, std::size_t count) const {
-  const std::size_t begin = std::min(offset + at(local) * part, count);
-  return {begin, std::min(part, count - begin)};
+std::size_t NodeShares::longest_unit(std::size_t most) const {
+  const std::size_t unit = std::max<std::size_t>(most / at(largest_part), 1);
+  return unit < kEvenUnit ? unit : unit / kEvenUnit * kEvenUnit;
 }
 
-std::vector<NodePiece> node_pieces(std::size_t count, int m, std::size_t most) {
+NodeShares shares_of_nodes(const std::vector<std::vector<int>>& nodes) {
+  NodeShares shares;
+  for (const auto& node : nodes)
+    shares.units = std::lcm(shares.units, static_cast<int>(node.size()));
+  std::set<int> borders{shares.units};
+  for (const auto& node : nodes) {
+    const int part = shares.units / static_cast<int>(node.size());
+    shares.largest_part = std::max(shares.largest_part, part);
+    for (int begin = part; begin < shares.units; begin += part) borders.insert(begin);
+  }
+  int begin = 0;
+  for (const int end : borders) {
+    NodeSegment segment{begin, end, {}};
+    for (const auto& node : nodes)
+      segment.owners.push_back(node[at(begin) * node.size() / at(shares.units)]);
+    shares.segments.push_back(std::move(segment));
+    begin = end;
+  }
+  return shares;
+}
+
+Chunk NodePiece::part_of(int begin, int end, std::size_t count) const {
+  const std::size_t first = std::min(offset + at(begin) * unit, count);
+  return {first, std::min(offset + at(end) * unit, count) - first};
+}
+
+std::vector<NodePiece> node_pieces(std::size_t count, int units, std::size_t most) {
   std::vector<NodePiece> pieces;
   std::size_t offset = 0;
   while (offset < count) {
-    const std::size_t part = std::clamp<std::size_t>((count - offset) / at(m), 1, most);
-    pieces.push_back({offset, part});
-    offset += at(m) * part;
+    const std::size_t unit = std::clamp<std::size_t>((count - offset) / at(units), 1, most);
+    pieces.push_back({offset, unit});
+    offset += at(units) * unit;
   }
   return pieces;
 }
 
+namespace {
+
+// Adds the steps of a piece within a node.
+class WithinNode {
+ public:
+  // The chunks of a segment are n consecutive ones, from n times its number on.
+  WithinNode(Schedule& schedule, const std::vector<int>& node, const NodeShares& shares)
+      : schedule_(schedule), node_(node), n_(static_cast<int>(shares.segments[0].owners.size())) {
+    const int part = shares.units / size();
+    for (int s = 0; s < static_cast<int>(shares.segments.size()); ++s)
+      if (shares.segments[at(s)].begin % part == 0) first_.push_back(s);
+    first_.push_back(static_cast<int>(shares.segments.size()));
+  }
+
+  // Adds the steps of local rank l in a ring whose chunks are the parts of the piece. A step of the
+  // ring becomes a step for each segment of a part, because parts have different numbers of them.
+  template <class StepOf>
+  void add(int l, std::size_t piece, StepOf step_of) {
+    const int before = static_cast<int>(piece) * first_.back();
+    for (int s = 0; s < size() - 1; ++s) {
+      const Step ring = step_of(size(), l, s, +1);
+      const int sent = segments_of(ring.send_chunk), received = segments_of(ring.recv_chunk);
+      for (int i = 0; i < std::max(sent, received); ++i) {
+        Step step{kNobody, 0, kNobody, 0, Action::copy, n_};
+        if (i < sent) {
+          step.send_peer = node_[at(ring.send_peer)];
+          step.send_chunk = (before + first_[at(ring.send_chunk)] + i) * n_;
+        }
+        if (i < received) {
+          step.recv_peer = node_[at(ring.recv_peer)];
+          step.recv_chunk = (before + first_[at(ring.recv_chunk)] + i) * n_;
+          step.action = ring.action;
+        }
+        schedule_.add(node_[at(l)], step);
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] int size() const { return static_cast<int>(node_.size()); }
+  [[nodiscard]] int segments_of(int part) const { return first_[at(part + 1)] - first_[at(part)]; }
+
+  Schedule& schedule_;
+  const std::vector<int>& node_;
+  int n_;
+  std::vector<int> first_;  // the first segment of each part, and the number of segments
+};
+
+}  // namespace
+
 Schedule hierarchical_in_pieces(int world, std::size_t count, const std::vector<int>& node_of,
                                 std::size_t most) {
   check_world(world);
-  const auto nodes = equal_nodes(node_of, world);
-  const int n = static_cast<int>(nodes.size()), m = static_cast<int>(nodes[0].size());
-  const auto pieces = node_pieces(count, m, most);
+  const auto nodes = ranks_of_nodes(node_of, world);
+  const NodeShares shares = shares_of_nodes(nodes);
+  const int n = static_cast<int>(nodes.size()), segments = static_cast<int>(shares.segments.size());
+  const auto pieces = node_pieces(count, shares.units, shares.longest_unit(most));
   Schedule schedule = empty_schedule(Algorithm::hierarchical, Collective::all_reduce, world, 0, 1);
   schedule.count = count;
   schedule.node_of = node_of;
   schedule.chunks.clear();
   for (const NodePiece& piece : pieces)
-    for (int local = 0; local < m; ++local) {
-      const Chunk part = piece.part_of(local, count);
+    for (const NodeSegment& segment : shares.segments) {
+      const Chunk part = piece.part_of(segment.begin, segment.end, count);
       for (const Chunk& chunk : split_evenly(part.count, n))
         schedule.chunks.push_back({part.offset + chunk.offset, chunk.count});
     }
   if (pieces.empty()) schedule.chunks.push_back({});
-  for (int a = 0; a < n; ++a)
-    for (int l = 0; l < m; ++l) {
-      const std::vector<int>& node = nodes[at(a)];
-      const auto within = [&](std::size_t piece, auto step_of) {
-        for (int s = 0; s < m - 1; ++s)
-          schedule.add(node[at(l)],
-                       on_ranks(step_of(m, l, s, +1), node, static_cast<int>(piece) * m * n, n));
-      };
+  for (int a = 0; a < n; ++a) {
+    WithinNode within(schedule, nodes[at(a)], shares);
+    for (int l = 0; l < static_cast<int>(nodes[at(a)].size()); ++l)
       for (std::size_t p = 0; p < pieces.size(); ++p) {
-        if (p == 0) within(p, ring_reduce_scatter_step);
-        if (p + 1 < pieces.size()) within(p + 1, ring_reduce_scatter_step);
-        add_ring(schedule, ranks_across(nodes, at(l)), a, (static_cast<int>(p) * m + l) * n);
-        within(p, ring_all_gather_step);
+        if (p == 0) within.add(l, p, ring_reduce_scatter_step);
+        if (p + 1 < pieces.size()) within.add(l, p + 1, ring_reduce_scatter_step);
+        for (int s = 0; s < segments; ++s)
+          if (const auto& owners = shares.segments[at(s)].owners;
+              owners[at(a)] == nodes[at(a)][at(l)])
+            add_ring(schedule, owners, a, (static_cast<int>(p) * segments + s) * n);
+        within.add(l, p, ring_all_gather_step);
       }
-    }
+  }
   return schedule;
 }
 
-Schedule ring_between_nodes(int world, std::size_t count, const std::vector<int>& node_of) {
+Schedule ring_between_nodes(int world, std::size_t count, const std::vector<int>& node_of,
+                            const NodeSegment& segment) {
   check_world(world);
-  const auto nodes = equal_nodes(node_of, world);
-  const int n = static_cast<int>(nodes.size());
+  const int n = static_cast<int>(segment.owners.size());
   Schedule schedule =
       empty_schedule(Algorithm::hierarchical, Collective::all_reduce, world, count, n);
   schedule.node_of = node_of;
-  for (std::size_t local = 0; local < nodes[0].size(); ++local)
-    for (int a = 0; a < n; ++a) add_ring(schedule, ranks_across(nodes, local), a, 0);
+  for (int a = 0; a < n; ++a) add_ring(schedule, segment.owners, a, 0);
   return schedule;
 }
 

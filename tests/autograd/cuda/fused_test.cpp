@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cuda/matmul.hpp"
 #include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/engine.hpp"
 #include "runtime/autograd/functions.hpp"
@@ -30,6 +31,17 @@ Tensor random_tensor(const Shape& sizes, std::uint64_t seed, DType dtype = DType
 bool same_bits(const Tensor& a, const Tensor& b) {
   const auto x = a.to(DType::f32).to_vector<float>(), y = b.to(DType::f32).to_vector<float>();
   return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+}
+
+// The largest difference, as a share of b's largest element.
+float deviation(const Tensor& a, const Tensor& b) {
+  const auto x = a.to(DType::f32).to_vector<float>(), y = b.to(DType::f32).to_vector<float>();
+  float largest = 0, off = 0;
+  for (std::size_t k = 0; k < x.size(); ++k) {
+    largest = std::max(largest, std::abs(y[k]));
+    if (!(std::abs(x[k] - y[k]) <= off)) off = std::abs(x[k] - y[k]);  // or NaN
+  }
+  return off / largest;
 }
 
 std::int64_t calls_of(const std::string& name, const std::vector<profile::Row>& rows) {
@@ -78,6 +90,73 @@ TEST_CASE("add_layer_norm on a device: an addition's and layer_norm's bits, and 
         CHECK(same_bits(fused[i], separate[i]));
       }
     }
+}
+
+// cuBLASLt computes GELU from the sum before it is rounded, and its slope's product likewise, so the
+// results differ from the separate functions' by rounding.
+TEST_CASE("feed_forward on a device: the separate functions' values and gradients", "[cuda]") {
+  for (const bool by_library : {false, true})
+    for (const std::int64_t width : {24, 17}) {  // of 17, the library does not compute GELU
+      INFO("width " << width << ", cuBLASLt " << by_library);
+      const auto run = [&](bool fused) {
+        std::vector<Tensor> leaves{random_tensor({2, 9, 12}, 1), random_tensor({width, 12}, 2),
+                                   random_tensor({width}, 3), random_tensor({12, width}, 4),
+                                   random_tensor({12}, 5)};
+        const Autocast guard(DType::bf16);
+        const Tensor y = fused ? feed_forward(leaves[0], leaves[1], leaves[2], leaves[3], leaves[4])
+                               : linear(gelu(linear(leaves[0], leaves[1], leaves[2]), Gelu::tanh),
+                                        leaves[3], leaves[4]);
+        sum(y * random_tensor({2, 9, 12}, 6)).backward();
+        std::vector<Tensor> out{y.detach()};
+        for (const Tensor& leaf : leaves) out.push_back(leaf.grad());
+        return out;
+      };
+      if (by_library) kernels::cuda::set_matmul_version(7);
+      (void)profile::take_rows();
+      profile::enable(true);
+      const auto fused = run(true);
+      profile::enable(false);
+      const auto rows = profile::take_rows();
+      const bool library = kernels::cuda::uses_cublaslt();
+      CHECK(calls_of("feed_forward", rows) == (library ? 1 : 0));
+      CHECK(calls_of("FeedForwardBackward", rows) == (library ? 1 : 0));
+      CHECK(calls_of("gelu", rows) == (library ? 0 : 1));
+      const auto separate = run(false);
+      kernels::cuda::set_matmul_version(0);
+      for (std::size_t i = 0; i < fused.size(); ++i) {
+        INFO("tensor " << i);
+        REQUIRE(fused[i].dtype() == separate[i].dtype());
+        // Three roundings to 8 bits, in sums whose terms partly cancel.
+        CHECK(deviation(fused[i], separate[i]) <= (library ? 0.02F : 0.0F));
+      }
+    }
+}
+
+// A frozen layer needs no gradient; the other gradients keep their bits.
+TEST_CASE("feed_forward computes only the gradients that are needed", "[cuda]") {
+  kernels::cuda::set_matmul_version(7);
+  const auto run = [&](std::size_t frozen) {
+    std::vector<Tensor> leaves{random_tensor({5, 8}, 1), random_tensor({16, 8}, 2),
+                               random_tensor({16}, 3), random_tensor({8, 16}, 4),
+                               random_tensor({8}, 5)};
+    if (frozen < leaves.size()) leaves[frozen] = leaves[frozen].detach();
+    const Autocast guard(DType::bf16);
+    sum(feed_forward(leaves[0], leaves[1], leaves[2], leaves[3], leaves[4])).backward();
+    std::vector<Tensor> out;
+    for (const Tensor& leaf : leaves) out.push_back(leaf.grad());
+    return out;
+  };
+  const auto all = run(5);
+  for (std::size_t frozen = 0; frozen < 5; ++frozen) {
+    const auto some = run(frozen);
+    for (std::size_t i = 0; i < 5; ++i) {
+      INFO("frozen " << frozen << ", input " << i);
+      CHECK(some[i].defined() == (i != frozen));
+      // Without both gradients of a layer, the bias's is a kernel's, which sums in another order.
+      if (i != frozen) CHECK(deviation(some[i], all[i]) <= 0.01F);
+    }
+  }
+  kernels::cuda::set_matmul_version(0);
 }
 
 TEST_CASE("cross_entropy on a device keeps no probabilities", "[cuda]") {

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/launch.hpp"
 #include "runtime/device/stream.hpp"
+#include "tests/comm/cuda/connected.hpp"
 #include "tests/comm/thread_ranks.hpp"
 #include "tests/support/device_bytes.hpp"
 #include "tests/support/same_value.hpp"
@@ -77,7 +78,7 @@ std::vector<T> random_values(std::size_t n, int rank, unsigned seed = 0) {
   return x;
 }
 
-// Runs rank r on device r modulo min(devices, device_count()).
+// Runs rank r on device r modulo min(devices, connected_devices()).
 template <class Result>
 std::vector<Result> run_on_devices(int world, comm::GroupOptions options,
                                    const std::function<Result(comm::ProcessGroup&)>& body,
@@ -92,7 +93,7 @@ std::vector<Result> run_on_devices(int world, comm::GroupOptions options,
       },
       options,
       [&](comm::GroupOptions& mine, int rank) {
-        mine.device = Device::cuda(rank % std::min(devices, device_count()));
+        mine.device = Device::cuda(rank % std::min(devices, connected_devices()));
       });
 }
 

@@ -8,6 +8,7 @@
 #include "runtime/comm/device/calls.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/device/stream.hpp"
+#include "tests/comm/cuda/connected.hpp"
 
 namespace ringsmith::test {
 
@@ -69,7 +70,7 @@ class Stations {
     for (auto* report : reports_) (void)cudaFreeHost(report);
   }
 
-  [[nodiscard]] static Device device(int rank) { return Device::cuda(rank % device_count()); }
+  [[nodiscard]] static Device device(int rank) { return Device::cuda(rank % connected_devices()); }
   [[nodiscard]] int world() const { return world_; }
   [[nodiscard]] const Stream& stream(int rank) const { return streams_[at(rank)]; }
   [[nodiscard]] comm::cuda_ipc::KernelReport& report(int rank) const { return *reports_[at(rank)]; }

@@ -161,7 +161,7 @@ TEST_CASE("threads as ranks: wrong device buffers are a UsageError before anythi
   const auto thrown = run_on_devices<int>(2, {}, [](ProcessGroup& g) {
     std::vector<float> host(100);
     const DeviceData<float> data(g, true, host);
-    const bool one_device = device_count() == 1;  // then all memory is on the group's device
+    const bool one_device = connected_devices() == 1;  // then ranks share it
     const auto elsewhere = device_bytes(Device::cuda(g.rank() == 0 && !one_device ? 1 : 0), 400);
     const Buffer far(elsewhere.get(), Elements(100), DType::f32);
     int caught = 0;
@@ -238,6 +238,6 @@ TEST_CASE("device communication memory and work outlive their group", "[vgpu]") 
     CHECK_NOTHROW(work->host_wait());
   }
   float x = 1;
-  copy_on_device(&x, memory[1]->data(), sizeof x, Device::cuda(1 % device_count()));
+  copy_on_device(&x, memory[1]->data(), sizeof x, Device::cuda(1 % connected_devices()));
   CHECK(x == 0);
 }

@@ -6,6 +6,7 @@
 #include "kernels/cuda/matmul.hpp"
 #include "tests/kernels/cuda/support.hpp"
 #ifdef RINGSMITH_VGPU
+#include "kernels/vgpu/counters.hpp"
 #include "kernels/vgpu/cublaslt.hpp"
 #endif
 
@@ -196,7 +197,155 @@ TEST_CASE("cuBLASLt: the gradients of a weight and a bias in one product", "[cud
   }
 }
 
+namespace {
+
+double gelu(double x) {
+  return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+double gelu_slope(double x) {
+  const double c = std::sqrt(2 / M_PI), t = std::tanh(c * (x + 0.044715 * x * x * x));
+  return (1 + t) / 2 + x / 2 * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
+}
+
+// A library may use the device's tanh, whose error is 2^-11.
+constexpr double kTanhError = 0x1p-11;
+
+// The number of element-wise kernels (map_packs, map_strided) in `work`. Zero on a device.
+template <class F>
+std::uint64_t elementwise_kernels(const F& work) {
 #ifdef RINGSMITH_VGPU
+  Stream::current().synchronize();
+  (void)vgpu::take_counts();
+  work();
+  Stream::current().synchronize();
+  std::uint64_t runs = 0;
+  for (const vgpu::Count& c : vgpu::take_counts())
+    if (c.name.find("::map_") != std::string::npos) runs += c.runs;
+  return runs;
+#else
+  work();
+  return 0;
+#endif
+}
+
+struct FeedForward {
+  std::int64_t n, in, out;
+  std::size_t offset = 0;  // of GELU's arguments from an aligned address, in elements
+  bool one_product = true;
+};
+
+// linear_gelu(), and gelu_gradient() for the following layer. Each rounds its result, and where the
+// library does not compute GELU also the product.
+template <class T>
+void check_gelu(const FeedForward& f) {
+  INFO(f.n << " rows, " << f.in << " x " << f.out << ", offset " << f.offset);
+  const auto x = values<T>(f.n * f.in, 1), w = values<T>(f.out * f.in, 2),
+             bias = values<T>(f.out, 3);
+  const OnDevice<T> x_(x), w_(w), bias_(bias);
+  const OnDevice<T> argument(static_cast<std::size_t>(f.n * f.out), f.offset),
+      y(argument.view().size());
+  const auto at = [](const std::vector<T>& v, std::int64_t i) {
+    return double{static_cast<float>(v[static_cast<std::size_t>(i)])};
+  };
+  cuda::set_matmul_version(7);
+  const std::uint64_t expected = f.one_product || f.n * f.out == 0 ? 0 : 1;
+  const std::uint64_t forward = elementwise_kernels([&] {
+    cuda::linear_gelu<T>(row_major<const T>(x_.data(), f.n, f.in),
+                         row_major<const T>(w_.data(), f.out, f.in), bias_.view(),
+                         row_major(argument.data(), f.n, f.out), row_major(y.data(), f.n, f.out));
+  });
+  const std::vector<T> got_argument = argument.host(), got_y = y.host();
+  for (std::int64_t r = 0; r < f.n; ++r)
+    for (std::int64_t o = 0; o < f.out; ++o) {
+      double want = at(bias, o), size = std::abs(want);
+      for (std::int64_t i = 0; i < f.in; ++i) {
+        const double term = at(x, r * f.in + i) * at(w, o * f.in + i);
+        want += term;
+        size += std::abs(term);
+      }
+      const double off = kHalfUlp<T> * std::abs(want) + kSumError<T> * size;
+      INFO("row " << r << ", column " << o << ", argument " << want);
+      REQUIRE(std::abs(at(got_argument, r * f.out + o) - want) <= off);
+      // GELU's slope is at most 1.13.
+      REQUIRE(std::abs(at(got_y, r * f.out + o) - gelu(want)) <=
+              1.13 * off + (kHalfUlp<T> + kTanhError) * std::abs(want));
+    }
+
+  // dx (n, out) = dy (n, in) w2 (in, out), with the slopes at the arguments.
+  const auto dy = values<T>(f.n * f.in, 4), w2 = values<T>(f.in * f.out, 5);
+  const OnDevice<T> dy_(dy), w2_(w2), dx(static_cast<std::size_t>(f.n * f.out));
+  const std::uint64_t backward = elementwise_kernels([&] {
+    cuda::gelu_gradient<T>(
+        row_major<const T>(dy_.data(), f.n, f.in), row_major<const T>(w2_.data(), f.in, f.out),
+        row_major<const T>(argument.data(), f.n, f.out), row_major(dx.data(), f.n, f.out));
+  });
+  cuda::set_matmul_version(0);
+#ifdef RINGSMITH_VGPU
+  CHECK(forward == expected);
+  CHECK(backward == expected);
+#else
+  CHECK(forward + backward + expected <= 1);  // nothing was counted
+#endif
+  const std::vector<T> got_dx = dx.host();
+  for (std::int64_t r = 0; r < f.n; ++r)
+    for (std::int64_t o = 0; o < f.out; ++o) {
+      double product = 0, size = 0;
+      for (std::int64_t i = 0; i < f.in; ++i) {
+        const double term = at(dy, r * f.in + i) * at(w2, i * f.out + o);
+        product += term;
+        size += std::abs(term);
+      }
+      const double argument_ = at(got_argument, r * f.out + o), slope = gelu_slope(argument_);
+      INFO("row " << r << ", column " << o << ", slope " << slope << ", product " << product);
+      REQUIRE(std::abs(at(got_dx, r * f.out + o) - product * slope) <=
+              1.13 * (2 * kHalfUlp<T> * std::abs(product) + kSumError<T> * size) +
+                  kTanhError * (1 + std::abs(argument_)) * std::abs(product));
+    }
+}
+
+}  // namespace
+
+TEST_CASE("cuBLASLt: GELU with its product, and GELU's slope with the gradient's product",
+          "[cuda][cublaslt]") {
+  check_gelu<bf16>({40, 24, 48});
+  check_gelu<bf16>({33, 9, 16});
+  check_gelu<bf16>({1, 1, 8});
+  check_gelu<bf16>({0, 3, 8});
+  check_gelu<f16>({33, 9, 16});
+  check_gelu<bf16>({64, 24, 40, 8});
+  // The library wants rows of a multiple of 8 elements and aligned arguments, and some k.
+  check_gelu<bf16>({33, 9, 17, 0, false});
+  check_gelu<f16>({33, 9, 12, 0, false});
+  check_gelu<bf16>({33, 9, 16, 1, false});
+  check_gelu<bf16>({5, 0, 8, 0, false});
+}
+
+TEST_CASE("GELU of a NaN and of infinities, by cuBLASLt", "[cuda][cublaslt]") {
+  std::vector<bf16> x{bf16(1.0F), bf16(NAN), bf16(INFINITY), bf16(-INFINITY)};
+  const OnDevice<bf16> x_(x), w(std::vector<bf16>(8, bf16(1.0F))),
+      bias(std::vector<bf16>(8, bf16(0.0F)));
+  const OnDevice<bf16> argument(std::size_t{32}), y(std::size_t{32});
+  cuda::set_matmul_version(7);
+  cuda::linear_gelu<bf16>(row_major<const bf16>(x_.data(), 4, 1),
+                          row_major<const bf16>(w.data(), 8, 1), bias.view(),
+                          row_major(argument.data(), 4, 8), row_major(y.data(), 4, 8));
+  cuda::set_matmul_version(0);
+  const auto got = y.host();
+  CHECK(std::abs(static_cast<float>(got[0]) - 0.8412F) < 0.01F);
+  CHECK(std::isnan(static_cast<float>(got[8])));
+  CHECK(static_cast<float>(got[16]) == INFINITY);
+  CHECK(std::isnan(static_cast<float>(got[24])));  // -infinity times 0
+}
+
+#ifdef RINGSMITH_VGPU
+TEST_CASE("GELU that cuBLASLt does not compute is a kernel", "[cuda][cublaslt]") {
+  for (const auto answer : {vgpu::CublasLtAnswer::none, vgpu::CublasLtAnswer::late}) {
+    vgpu::set_cublaslt_answer(answer);
+    check_gelu<bf16>({24 + static_cast<std::int64_t>(answer), 11, 32, 0, false});
+    vgpu::set_cublaslt_answer(vgpu::CublasLtAnswer::algorithm);
+  }
+}
+
 TEST_CASE("a bias's gradient that cuBLASLt does not compute is a kernel", "[cuda][cublaslt]") {
   for (const auto answer : {vgpu::CublasLtAnswer::none, vgpu::CublasLtAnswer::late}) {
     vgpu::set_cublaslt_answer(answer);

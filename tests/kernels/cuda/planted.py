@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""planted.py BUILD [--only WORD] | --match: plants mistakes in copies of kernels, and of all_reduce on several nodes; the
+"""planted.py BUILD [--only WORD] [--part I/N] | --match: plants mistakes in copies of kernels, and of all_reduce on several nodes; the
 tests must find each of them.
 
 A mistake is a replacement in one source, or in a header that the source named in USERS then includes. The copy is
 compiled like the source, linked before the libraries into the tests, and the named cases run: they must fail, or the
-emulator must stop them. A mistake whose test does not end counts as not found. The unchanged source is tested first in the same way, and must pass. --match only checks that the
-text of every mistake occurs once in its source.
+emulator must stop them. A mistake whose test does not end counts as not found. The unchanged source is tested first in the same way, and must
+pass. --match only checks that the text of every mistake occurs once in its source.
 """
 import argparse
 import os
@@ -114,6 +114,12 @@ PLANTED = [
     ("operands are not exchanged", LIBRARY, "multiply(b, a, c, p)", "multiply(a, b, c, p)"),
     ("sums of rows are a bias", LIBRARY, "CUBLASLT_EPILOGUE_BGRADB, p.row_sums", "CUBLASLT_EPILOGUE_BIAS, p.row_sums"),
     ("sums of rows are left out where the library fails", LIBRARY, "    column_sum<T>(p.a.t(), {p.row_sums, static_cast<std::size_t>(p.a.rows)}, Store::replace);\n", ""),
+    ("GELU's slope is left out", LIBRARY, "{CUBLASLT_EPILOGUE_DGELU, nullptr, p.gelu_slope_at}", "{}"),
+    ("GELU is left out", LIBRARY, "{CUBLASLT_EPILOGUE_GELU_AUX_BIAS, p.bias, p.gelu_of}", "{CUBLASLT_EPILOGUE_BIAS, p.bias}"),
+    ("GELU without a bias", LIBRARY, "{CUBLASLT_EPILOGUE_GELU_AUX_BIAS, p.bias, p.gelu_of}", "{CUBLASLT_EPILOGUE_GELU_AUX_BIAS, nullptr, p.gelu_of}"),
+    ("GELU's arguments have rows of another length", LIBRARY, "CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, result.ld)", "CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, result.ld + 8)"),
+    ("GELU's arguments may be misaligned", LIBRARY, " &&\n                    aligned_for(arguments, kPack);", ";"),
+    ("GELU of rows that the library does not support", LIBRARY, "p.c.cols % kPack == 0", "p.c.cols > 0"),
     ("nothing is added", LIBRARY, "beta = p.store == Store::add ? 1 : 0", "beta = 0"),
     ("digits are counted before all are there", EMBEDDING, "p.digit(p.from[first + thread]);\n    __syncthreads();",
      "p.digit(p.from[first + thread]);"),
@@ -187,15 +193,21 @@ PLANTED = [
     ("a part is sent before it has arrived", NODES, "      await(*now);\n", ""),
     ("a part is copied before the node has summed it", NODES, "    out_.wait(fetched->ready());\n", ""),
     ("parts are gathered before they are on the device", NODES, "    group_.stream.wait(stage.emptied);\n", ""),
-    ("all ranks of a node copy the first part", NODES, "place.output + at(local()) * piece.part * width;\n    const Operation", "place.output;\n    const Operation"),
-    ("all ranks of a node deliver the first part", NODES, "place.output + at(local()) * piece.part * width;\n    Staging", "place.output;\n    Staging"),
+    ("all ranks of a node copy the first part", NODES, "place.output + at(local()) * part_of(piece) * width;\n    const Operation", "place.output;\n    const Operation"),
+    ("all ranks of a node deliver the first part", NODES, "place.output + at(local()) * part_of(piece) * width;\n    Staging", "place.output;\n    Staging"),
     ("another stage is sent", NODES, "stages_[p % kStages].memory->data()", "stages_[(p + 1) % kStages].memory->data()"),
     ("an average is divided twice", NODES, "    if (transfer.call.op == ReduceOp::avg) transfer.call.op = ReduceOp::sum;\n", ""),
     ("an average is over a node", NODES, "transfer.averaged_over = group_.peers.size()", "transfer.averaged_over = node_peers_.size()"),
     ("results are averaged again when they are gathered", NODES, "    if (collective == Collective::all_gather) transfer.call.op = ReduceOp::sum;\n", ""),
-    ("a rest counts as a whole piece", NODES, "return piece.offset + at(node_peers_.size()) * piece.part <= transfer.call.count", "return true"),
+    ("a rest counts as a whole piece", NODES, "return piece.offset + at(shares_.units) * piece.unit <= transfer.call.count", "return true"),
     ("a rest is not copied back", NODES, "      copy(transfer.output.data() + piece.offset * width, rest_->data(),\n           (transfer.call.count - piece.offset) * width, group_.stream);\n", "      {}\n"),
-    ("all pieces are sent in rings of the first's length", NODES, "rings_.find(count)", "rings_.begin()"),
+    ("all pieces are sent in rings of the first's length", NODES, "rings_.find({segment, count})", "rings_.begin()"),
+    ("each segment is taken from the beginning of the part", NODES, "      data += count * size_of(whole.call.dtype);\n", ""),
+    ("a rank sends its first segment only", NODES, "      data += count * size_of(whole.call.dtype);\n", "      break;\n"),
+    ("a part has one unit in every node", NODES, "return shares_.units / node_peers_.size();", "return 1;"),
+    ("a part may exceed its staging memory", NODES, "shares_.longest_unit(kPartBytes / width)", "kPartBytes / width"),
+    ("a node of one rank keeps its values undivided in an average", NODES, "    transfer.averaged_over = group_.peers.size();\n",
+     "    transfer.averaged_over = node_peers_.size() > 1 ? group_.peers.size() : 1;\n"),
     ("a failure is not told to the node", NODES, "      node_peers_.health().record_failure(failed.kind, -1, failed.text);\n      node_->give_up();\n", ""),
     ("data of the caller's stream is not waited for", NODES, "    group_.stream.wait(transfer.operation->ready());\n", ""),
     ("a rank's failure is not looked for while the device works", NODES, "      if (const auto report = peers.health().look_for_report(); report.kind != FailureKind::none)\n        peers.health()", "      if (const auto report = peers.health().look_for_report(); false)\n        peers.health()"),
@@ -268,7 +280,11 @@ def main():
     p.add_argument("build", type=pathlib.Path, nargs="?")
     p.add_argument("--match", action="store_true", help="compile nothing; compare the texts with the sources")
     p.add_argument("--only", default="", help="mistakes with this word, or sources")
+    p.add_argument("--part", default="1/1", metavar="I/N", help="of these, every N-th from the I-th on")
     a = p.parse_args()
+    first, step = map(int, a.part.split("/"))
+    if not 1 <= first <= step:
+        p.error(f"--part {a.part}: I is from 1 to N")
     if a.match:
         match()
     if a.build is None:
@@ -277,7 +293,7 @@ def main():
     found = survived = 0
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        chosen = [m for m in PLANTED if a.only in m[0] or a.only in m[1]]
+        chosen = [m for m in PLANTED if a.only in m[0] or a.only in m[1]][first - 1::step]
         for source in dict.fromkeys(USERS.get(m[1], m[1]) for m in chosen):
             compiler, linker = compile_command(build, source), link_command(build, source)
             text = (ROOT / source).read_text()
