@@ -66,7 +66,7 @@ inline std::vector<kit::Buffer> scatter(kit::Devices& devices, const kit::Buffer
 // Task 3. Runs body(i) for each replica i of 0 .. replicas - 1, all simultaneously, one thread
 // each. Waits until all have ended, even if some have thrown. If any has thrown, throws
 // std::runtime_error for the lowest such replica: "replica 2: " and the text of that replica's
-// exception.
+// exception. (A body throws only exceptions that are derived from std::exception.)
 template <class Body>
 void parallel_apply(int replicas, Body&& body) {
 #ifdef SOLUTION

@@ -68,6 +68,8 @@ class Shelf {
         late_for_(in.integer("late_for", 0)),
         awaited_(in.integer("awaited", -1)),
         together_(in.integer("together", 0)),
+        meeting_(in.integer("meeting", -1)),
+        guests_(in.integer("guests", 0)),
         slow_us_(in.integer("slow_us", 0)),
         seed_(std::uint64_t(in.integer("seed"))),
         throws_(in.integers("throws")),
@@ -89,6 +91,11 @@ class Shelf {
       begun_while_awaited = std::int64_t(begun);
     }
     if (together_ > 0 && number < together_) wait_for([&] { return most_running >= together_; });
+    if (number >= meeting_ && number < meeting_ + guests_) {  // these batches, and no others
+      ++arrived;
+      kit::wait_at_most(milliseconds(1000), [&] { return arrived >= guests_; });
+      if (arrived >= guests_) ++met;
+    }
     if (slow_us_ > 0) {
       std::mt19937_64 random(seed_ + std::uint64_t(number));
       std::this_thread::sleep_for(microseconds(random() % std::uint64_t(slow_us_)));
@@ -107,7 +114,8 @@ class Shelf {
   }
 
   std::atomic<std::int64_t> begun = 0, ended = 0, asked = 0, running = 0, most_running = 0,
-                            most_ahead = 0, after_the_end = 0, begun_while_awaited = 0;
+                            most_ahead = 0, after_the_end = 0, begun_while_awaited = 0, arrived = 0,
+                            met = 0;
   std::atomic<bool> closed = false;
 
  private:
@@ -117,7 +125,7 @@ class Shelf {
     return at == order_.end() ? -1 : (at - order_.begin()) / batch_;
   }
   std::vector<std::int64_t> order_;
-  std::int64_t batch_, late_, late_for_, awaited_, together_, slow_us_;
+  std::int64_t batch_, late_, late_for_, awaited_, together_, meeting_, guests_, slow_us_;
   std::uint64_t seed_;
   std::vector<std::int64_t> throws_;
   bool throws_plain_;
@@ -256,6 +264,7 @@ KIT_SCENARIO(load) {
   out.put("begun_at", begun_at);
   out.put("begun", begun);
   out.put("most_running", std::int64_t(shelf.most_running));
+  out.put("met", std::int64_t(shelf.met));
   out.put("most_ahead", std::int64_t(shelf.most_ahead));
   out.put("begun_while_awaited", std::int64_t(shelf.begun_while_awaited));
   out.put("still_running", std::int64_t(shelf.running));

@@ -153,6 +153,10 @@ def errors(lab):
         want = [min(b + workers + 1, 10) for b in range(10)]
         expect.equal("batches begun before each next(), while the step runs", list(seen["begun_at"]), want, seen)
         expect.equal("the samples that next() gave", list(seen["ids"]), left, seen)
+    for workers, failing in [(2, [0, 1]), (3, [0, 1, 2, 4])]:  # afterwards there are as many workers as before
+        seen = lab.run("load", order=lab.random.sample(range(1000), 20), batch=2, workers=workers, ahead=workers + 1,
+                       throws=failing, meeting=6, guests=workers)
+        expect.equal(f"fetches that ran simultaneously after {len(failing)} others had thrown", seen["met"], workers, seen)
     for workers, takes in [(1, 30), (3, 30), (3, 4)]:
         seen = lab.run("races", order=lab.random.sample(range(1000), 60), workers=workers, ahead=workers + 1, takes=takes)
         expect.equal("batches given, or thrown for", seen["given"], takes, seen)

@@ -156,20 +156,20 @@ class ToyModel {
 }  // namespace
 
 // have.R: one number for each call of next() on rank R: 1 if the rank has data, else 0. Rank R also
-// calls next() again after it has returned false.
+// calls next() again after it has returned false, and after it has thrown.
 KIT_SCENARIO(exchange) {
   run(in, out, [&](Group& group) {
     lab17::Join join(group, join_options(in));
     std::vector<std::int64_t> rows{-1, join.divisor(), join.authority()};
     std::string thrown;
-    try {
-      for (const std::int64_t have : in.integers(of_rank("have", group.rank()))) {
-        const bool any = join.next(have != 0);
-        append(rows, std::vector<std::int64_t>{any, join.divisor(), join.authority()});
+    for (const std::int64_t have : in.integers(of_rank("have", group.rank()))) {
+      std::int64_t any = -1;
+      try {
+        any = join.next(have != 0);
+      } catch (const lab17::InputsExhausted& e) {
+        thrown += (thrown.empty() ? "" : "; ") + std::string(e.what());
       }
-    } catch (const lab17::InputsExhausted& e) {
-      thrown = e.what();
-      append(rows, std::vector<std::int64_t>{-1, join.divisor(), join.authority()});
+      append(rows, std::vector<std::int64_t>{any, join.divisor(), join.authority()});
     }
     out.put(of_rank("rows", group.rank()), rows);
     out.put(of_rank("thrown", group.rank()), thrown);

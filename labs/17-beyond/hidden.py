@@ -156,6 +156,9 @@ def strict(lab):
         for by_world in (True, False):
             for before in ([], [1, 1]):
                 public.exchanges(lab, [[*before, have] for have in last], by_world, strict=True)
+    # ... and it begins no step: later ones have the same number.
+    public.exchanges(lab, [[1, 1, 1, 1, 0], [1, 0, 0, 1, 1]], True, strict=True)
+    public.exchanges(lab, [[0, 1, 1, 1, 0, 1], [1, 0, 1, 0, 0, 1], [1, 1, 1, 1, 0, 0]], False, strict=True)
 
 
 HYPER = [{"lr": 0.5, "beta1": 0.0, "beta2": 0.0, "weight_decay": 0.0}, {"lr": 0.01, "beta1": 0.99, "beta2": 0.5, "weight_decay": 0.0},
@@ -240,6 +243,7 @@ def two_optimizers(lab):
                       Adam([7], [0], [2.0] * 7, lr=0.01, beta1=0.5, weight_decay=0.5))
         rng = lab.random
         run.step()                                  # refused: nothing was reduced
+        run.clip(1.0)                               # refused, too
         for _ in range(2):                          # the last average replaces the first
             run.gradients(public.random_rows(rng, world, 5))
             run.reduce()
@@ -247,6 +251,7 @@ def two_optimizers(lab):
         run.reduce(who="B")
         run.step(who="B")
         run.step(who="B")                           # refused: reduced once, stepped once
+        run.clip(1.0, who="B")
         run.save(who="B")
         run.step()
         run.save()

@@ -39,7 +39,8 @@ struct JoinOptions {
 };
 
 // The message is the same on all ranks, and names the step, counted from 0, and the ranks without a
-// batch: "no batch for step 3 on ranks 1 2"
+// batch: "no batch for step 3 on ranks 1 2". The step does not begin, so the next next() asks for
+// the same step again.
 struct InputsExhausted : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

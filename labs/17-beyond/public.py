@@ -219,18 +219,18 @@ def exchanges(lab, have, by_world, strict=False):
     """Calls Join::next on all ranks and checks the results. have: a list of 1 and 0 for each rank."""
     world, rounds = len(have), list(zip(*have))
     seen = lab.run("exchange", world=world, by_world=int(by_world), strict=int(strict), **{f"have.{r}": list(h) for r, h in enumerate(have)})
-    rows, thrown = [[-1, world, world - 1]], ""
-    for step, now in enumerate(rounds):
+    rows, thrown, step = [[-1, world, world - 1]], [], 0
+    for now in rounds:
         if any(now) and not all(now) and strict:
-            thrown = f"no batch for step {step} on ranks " + " ".join(str(r) for r, h in enumerate(now) if not h)
+            thrown.append(f"no batch for step {step} on ranks " + " ".join(str(r) for r, h in enumerate(now) if not h))
             rows.append([-1, *rows[-1][1:]])
-            break
-        if any(now):
+        elif any(now):
             rows.append([1, world if by_world else sum(now), max(r for r, h in enumerate(now) if h)])
+            step += 1
         else:
             rows.append([0, *rows[-1][1:]])
     for rank in range(world):
-        expect.equal(f"what rank {rank} throws", seen[f"thrown.{rank}"], thrown, seen)
+        expect.equal(f"what rank {rank} throws", seen[f"thrown.{rank}"], "; ".join(thrown), seen)
         for call, want in enumerate(rows):
             got = list(seen[f"rows.{rank}"][3 * call:3 * call + 3])
             when = f"after {call} calls of next()" if call else "before any next()"
@@ -429,6 +429,9 @@ class Sharded:
 
     def clip(self, limit, who="A"):
         self.limits.append(float(limit))
+        if self.of[who].grad is None:
+            self.note(who + "c", "logic_error")
+            return
         self.norms.append(self.of[who].clip(limit))
         self.clips.append(f"clip({float(limit)!r}) of a norm of {self.norms[-1]!r}")
         self.note(who + "c", collectives=1, elements=4)

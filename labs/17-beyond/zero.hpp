@@ -108,9 +108,11 @@ class ShardedAdamW {
   // Task 11. Returns the norm of all averaged gradients: the root of the sum of their squares, each
   // element of all shards once, computed in double. Multiplies each gradient by float(max_norm /
   // (norm + 1e-6)) unless that quotient is above 1. If the norm is NaN, all gradients become NaN,
-  // on all ranks. One collective, of one number.
+  // on all ranks. One collective, of one number. Throws std::logic_error, and sends nothing, if
+  // there was no reduce_gradients() since the last step.
   double clip(double max_norm) {
 #ifdef SOLUTION
+    if (!reduced_) throw std::logic_error("clip: no reduce_gradients() since the last step");
     std::vector<double> squares{0};
     for (const float g : grad_) squares[0] += double(g) * double(g);
     group_.all_reduce(squares);

@@ -74,6 +74,7 @@ class ShardedAdamW {
   }
 
   double clip(double max_norm) {
+    if (!gradient_) throw std::logic_error("nothing to clip");
     double mine = 0;
     for (const float g : *gradient_) mine += std::pow(double(g), 2);
     std::vector<double> each(std::size_t(group_.world()));
