@@ -138,11 +138,11 @@ void Jobs::wait_until_due(std::unique_lock<std::mutex>& lock) {
     due_.wait(lock);
     if (is_due() || dozes_) continue;
     dozes_ = true;
-    auto doze = kShortDoze;
-    for (std::uint64_t seen = pushed_ - 1; pushed_ != seen && jobs_.size() < 2 && !stopping_;) {
-      seen = pushed_;
+    for (auto doze = kShortDoze;; doze = std::min(2 * doze, kLongDoze)) {
+      const std::uint64_t seen = pushed_;
       due_.wait_for(lock, doze);
-      doze = std::min(2 * doze, kLongDoze);
+      if (stopping_ || jobs_.size() > 1) break;
+      if (pushed_ == seen && (!jobs_.empty() || doze == kLongDoze)) break;
     }
     dozes_ = false;
   }

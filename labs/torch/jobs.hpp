@@ -10,7 +10,7 @@
 // A program that waits for each of its calls runs all jobs itself. Waking the group's thread for
 // each of them in vain would take several times longer than a small collective. Therefore, once a
 // caller has taken a job before the woken thread, the thread looks for jobs itself, at intervals
-// that grow from 0.1 to 1.6 ms, until no more calls come or a job is left to it.
+// that grow from 0.1 to 1.6 ms, until a job is left to it or no call has come for 1.6 ms.
 //
 // The group's thread yields its core to the training while it waits for peers, unless a caller
 // waits for the job.
