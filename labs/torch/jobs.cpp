@@ -1,6 +1,8 @@
 #include "labs/torch/jobs.hpp"
 
 #include <ATen/core/jit_type.h>
+#include <ATen/record_function.h>
+#include <algorithm>
 #include <utility>
 
 #include "labs/torch/errors.hpp"
@@ -10,6 +12,7 @@ namespace ringsmith::pytorch {
 namespace {
 
 constexpr int kMostIdle = 2;  // threads; one may complete a future while the other runs a job
+constexpr std::chrono::microseconds kShortDoze{100}, kLongDoze{1600};
 
 thread_local const Jobs* works_for = nullptr;  // the queue whose thread this is, or null
 
@@ -17,13 +20,10 @@ thread_local const Jobs* works_for = nullptr;  // the queue whose thread this is
 
 Job::Job(int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> results,
          std::function<void()> body)
-    : Work(rank, type, title),
+    : Work(rank, type, at::hasCallbacks() ? title : nullptr),  // a record costs time
       title_(title),
       results_(std::move(results)),
-      body_(std::move(body)),
-      future_(
-          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
-}
+      body_(std::move(body)) {}
 
 void Job::run() {
   try {
@@ -35,12 +35,32 @@ void Job::run() {
   body_ = nullptr;  // releases the tensors that it holds
 }
 
-// Completes the future first, because a caller that returns from wait() may read its value.
-void Job::tell() {
+// Most callers only wait() and want no future.
+c10::intrusive_ptr<c10::ivalue::Future> Job::getFuture() {
+  const std::lock_guard lock(mutex_);
+  if (!future_) {
+    future_ =
+        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    if (told_) complete(*future_);
+  }
+  return future_;
+}
+
+void Job::complete(c10::ivalue::Future& future) const {
   if (error_)
-    future_->setError(error_);
+    future.setError(error_);
   else
-    future_->markCompleted(c10::IValue(results_));
+    future.markCompleted(c10::IValue(results_));
+}
+
+// Completes the future first, because a caller that returns from wait() may read its value. Does
+// so without the lock, because the future's callbacks run.
+void Job::tell() {
+  std::unique_lock lock(mutex_);
+  told_ = true;
+  const auto future = future_;
+  lock.unlock();
+  if (future) complete(*future);
   finish(error_);
 }
 
@@ -70,7 +90,8 @@ void Jobs::push(const c10::intrusive_ptr<Job>& job) {
   job->queue_ = weak_from_this();
   const std::lock_guard lock(mutex_);
   jobs_.push_back(job);
-  call_a_thread();
+  ++pushed_;
+  if (!dozes_ || jobs_.size() > 1) call_a_thread();
 }
 
 // Wakes or starts a thread for the next job, unless a job is running. Requires the lock.
@@ -110,11 +131,28 @@ void Jobs::run_front(std::unique_lock<std::mutex>& lock, bool waited_for) {
   done_.notify_all();
 }
 
+bool Jobs::is_due() const { return (!jobs_.empty() && !running_) || (stopping_ && jobs_.empty()); }
+
+void Jobs::wait_until_due(std::unique_lock<std::mutex>& lock) {
+  while (!is_due()) {
+    due_.wait(lock);
+    if (is_due() || dozes_) continue;
+    dozes_ = true;
+    for (auto doze = kShortDoze;; doze = std::min(2 * doze, kLongDoze)) {
+      const std::uint64_t seen = pushed_;
+      due_.wait_for(lock, doze);
+      if (stopping_ || jobs_.size() > 1) break;
+      if (pushed_ == seen && (!jobs_.empty() || doze == kLongDoze)) break;
+    }
+    dozes_ = false;
+  }
+}
+
 void Jobs::work() {
   works_for = this;
   std::unique_lock lock(mutex_);
   while (true) {
-    due_.wait(lock, [&] { return (!jobs_.empty() && !running_) || (stopping_ && jobs_.empty()); });
+    wait_until_due(lock);
     --idle_;
     if (jobs_.empty()) break;
     run_front(lock, false);

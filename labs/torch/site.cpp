@@ -1,5 +1,7 @@
 // Finds the line of the Python program that made a call, which the errors of all ranks name.
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
@@ -29,6 +31,28 @@ bool is_library(std::string_view file) {
 const char* kept(const std::string& file) {
   static auto* const files = new std::set<std::string>;  // outlives every group
   return files->insert(file).first->c_str();
+}
+
+// A search for the line in the code's table takes longer than everything else here. The sites of
+// recent instructions are therefore kept. Requires the GIL.
+comm::Site site_of(const pybind11::object& code, PyFrameObject* frame, const char* file) {
+#if PY_VERSION_HEX >= 0x030b0000
+  struct Known {
+    pybind11::object code;  // owned, so that no other code gets its address
+    int instruction = -1;
+    comm::Site site;
+  };
+  static auto* const recent = new std::array<Known, 64>;  // outlives the interpreter
+  const int instruction = PyFrame_GetLasti(frame);
+  const std::size_t hash = reinterpret_cast<std::uintptr_t>(code.ptr()) / alignof(PyObject) +
+                           static_cast<std::size_t>(instruction);
+  Known& known = (*recent)[hash % recent->size()];
+  if (!known.code.is(code) || known.instruction != instruction)
+    known = {code, instruction, {kept(file), PyFrame_GetLineNumber(frame)}};
+  return known.site;
+#else
+  return {kept(file), PyFrame_GetLineNumber(frame)};
+#endif
 }
 
 // True while the interpreter shuts down: then this thread could not get the GIL.
@@ -62,7 +86,7 @@ comm::Site python_site() {
       PyErr_Clear();
       return {};
     }
-    if (!is_library(file)) return {kept(file), PyFrame_GetLineNumber(frame_of(frame))};
+    if (!is_library(file)) return site_of(code, frame_of(frame), file);
   }
   return {};
 }

@@ -9,7 +9,10 @@ Values that round are added in gloo's order (algorithm gloo_ring), and must then
 """
 import argparse
 import itertools
+import pathlib
+import re
 import sys
+import time
 
 import ranks
 
@@ -245,6 +248,18 @@ def rank_main(short):
         return then
     chain = dist.all_reduce(torch.ones(10), async_op=True).get_future().then(again(4))
     same(chain.wait(), torch.full((10,), float(world**5)), "all_reduces in what hangs on futures of all_reduces")
+    # After calls for which their caller waited, no thread is woken: it looks for calls itself, and must find this one.
+    for calls in (1, 10, 1000):
+        for _ in range(calls):
+            dist.all_reduce(torch.ones(8))
+        tensor = values(1000, torch.float32, rank)
+        work, deadline = dist.all_reduce(tensor, async_op=True), time.monotonic() + 30
+        while not work.is_completed():
+            assert time.monotonic() < deadline, f"an asynchronous all_reduce after {calls} others has not run"
+            time.sleep(0.001)
+        wanted = fold("SUM", [values(1000, torch.float32, r) for r in range(world)])
+        same(tensor, wanted, f"asynchronous all_reduce after {calls} others")
+        same(work.get_future().wait()[0], wanted, f"a late future of the all_reduce after {calls} others")
     objects = [None] * world
     dist.all_gather_object(objects, {"rank": rank, "text": "x" * rank})
     assert objects == [{"rank": r, "text": "x" * r} for r in range(world)]
@@ -298,6 +313,16 @@ def rank_main(short):
             dist.recv(one, of)
             assert int(one) == k, f"message {k} of one tag is {int(one)}"
         checked += 200
+
+    # ---- calls for which their caller waits: they wake no thread. With other ranks, waits for them would count, too ----
+    if world == 1:
+        def switches():
+            return sum(int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status.read_text(), re.M)[1])
+                       for status in pathlib.Path("/proc/self/task").glob("*/status"))
+        before, calls = switches(), 4000
+        for _ in range(calls):
+            dist.all_reduce(tensors[0])
+        assert switches() - before < calls / 3, f"{calls} calls, and {switches() - before} times a thread has slept"
 
     # ---- groups of some ranks ----
     for members in [list(range(world))[::-1], list(range(0, world, 2)), [world - 1]]:
