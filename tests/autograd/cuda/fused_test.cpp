@@ -92,8 +92,8 @@ TEST_CASE("add_layer_norm on a device: an addition's and layer_norm's bits, and 
     }
 }
 
-// cuBLASLt computes GELU from the sum before it is rounded, and its slope's product likewise, so the
-// results differ from the separate functions' by rounding.
+// cuBLASLt computes GELU of sums that are not rounded, and multiplies its slope by such a sum, so
+// the results differ from the separate functions' by rounding.
 TEST_CASE("feed_forward on a device: the separate functions' values and gradients", "[cuda]") {
   for (const bool by_library : {false, true})
     for (const std::int64_t width : {24, 17}) {  // of 17, the library does not compute GELU
