@@ -159,6 +159,24 @@ TEST_CASE("feed_forward computes only the gradients that are needed", "[cuda]") 
   kernels::cuda::set_matmul_version(0);
 }
 
+TEST_CASE("feed_forward names wrong arguments", "[cuda]") {
+  const Tensor x = random_tensor({5, 8}, 1), up = random_tensor({16, 8}, 2),
+               up_bias = random_tensor({16}, 3), down = random_tensor({8, 16}, 4),
+               bias = random_tensor({8}, 5);
+  for (const int version : {0, 7}) {
+    kernels::cuda::set_matmul_version(version);
+    const Autocast guard(DType::bf16);
+    CHECK_THROWS_WITH(feed_forward(x, up, {}, down, bias), "feed_forward: x or a bias is missing");
+    CHECK_THROWS_WITH(feed_forward(x, up, bias, down, bias),
+                      Catch::Matchers::Contains("linear: bias [8] does not fit weight [16, 8]"));
+    CHECK_THROWS_WITH(feed_forward(x, up, up_bias, up, bias),
+                      Catch::Matchers::Contains("linear: x [5, 16] and weight [16, 8]"));
+    // No rows.
+    CHECK(feed_forward(x.slice(0, 0, 0), up, up_bias, down, bias).sizes() == Shape{0, 8});
+  }
+  kernels::cuda::set_matmul_version(0);
+}
+
 TEST_CASE("cross_entropy on a device keeps no probabilities", "[cuda]") {
   constexpr std::int64_t kRows = 64, kClasses = 5000;
   constexpr std::size_t kLogits = kRows * kClasses * sizeof(float);
