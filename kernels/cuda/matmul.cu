@@ -146,19 +146,16 @@ template <class T>
 void linear_gelu(Matrix<const T> x, Matrix<const T> w, std::span<const T> bias, Matrix<T> argument,
                  Matrix<T> y) {
   const T* const offsets = bias.empty() ? nullptr : bias.data();
-  if (uses_cublaslt() &&
-      matmul_cublaslt_gelu(
-          Product<T>{.a = x, .b = w.t(), .c = y, .bias = offsets, .gelu_of = argument.data}))
-    return;
+  const Product<T> product{.a = x, .b = w.t(), .c = y, .bias = offsets};
+  if (uses_cublaslt() && matmul_cublaslt_gelu(product, {.of = argument.data})) return;
   linear<T>(x, w, bias, argument);
   unary<T>(Unary::gelu_tanh, whole(y), whole(Matrix<const T>(argument)));
 }
 
 template <class T>
 void gelu_gradient(Matrix<const T> dy, Matrix<const T> w, Matrix<const T> argument, Matrix<T> dx) {
-  if (uses_cublaslt() &&
-      matmul_cublaslt_gelu(Product<T>{.a = dy, .b = w, .c = dx, .gelu_slope_at = argument.data}))
-    return;
+  const Product<T> product{.a = dy, .b = w, .c = dx};
+  if (uses_cublaslt() && matmul_cublaslt_gelu(product, {.slope_at = argument.data})) return;
   matmul<T>(dy, w, dx, Store::replace);
   binary<T>(Binary::gelu_tanh_backward, whole(dx), whole(Matrix<const T>(dx)), whole(argument));
 }

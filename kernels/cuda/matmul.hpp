@@ -36,9 +36,6 @@ struct Product {
   Store store = Store::replace;
   const T* bias = nullptr;  // c.cols elements
   T* row_sums = nullptr;    // receives the sums of a's rows; version 7 only, without a bias
-  // matmul_cublaslt_gelu() only:
-  T* gelu_of = nullptr;  // receives the sums with their bias, and c receives GELU of these
-  const T* gelu_slope_at = nullptr;  // c is multiplied by the slope of GELU at these elements
   std::int64_t batches = 1, a_batch = 0, b_batch = 0, c_batch = 0;
 };
 
@@ -60,10 +57,16 @@ void matmul_tensor_bf16(const Product<float>& product);
 void matmul_cublaslt(const Product<float>& product);
 void matmul_cublaslt(const Product<f16>& product);
 void matmul_cublaslt(const Product<bf16>& product);
-// Computes a product of f16 or bf16 with GELU (tanh's form) or its slope. False if the library does
-// not support it, e.g. because the length of c's rows is no multiple of 8.
+// GELU (tanh's form) or its slope, computed with a product.
 template <class T>
-[[nodiscard]] bool matmul_cublaslt_gelu(const Product<T>& product);
+struct GeluEpilogue {
+  T* of = nullptr;              // receives the sums with their bias, and c receives GELU of these
+  const T* slope_at = nullptr;  // c is the product times the slope of GELU at these elements
+};
+// For f16 and bf16. False if the library does not support the product, e.g. because the length of
+// c's rows is no multiple of 8.
+template <class T>
+[[nodiscard]] bool matmul_cublaslt_gelu(const Product<T>& product, const GeluEpilogue<T>& gelu);
 
 enum class PipelineStages : std::uint8_t { two, four };
 // Operands are rounded to bfloat16, sums are floats. Throws UsageError like matmul_tensor_tf32().

@@ -102,9 +102,9 @@ struct Epilogue {
   // The bias has an element for each row of the transposed product. The sums of a's rows are those
   // of the columns of its right operand.
   template <class T>
-  static Epilogue of(const Product<T>& p) {
-    if (p.gelu_of != nullptr) return {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, p.bias, p.gelu_of};
-    if (p.gelu_slope_at != nullptr) return {CUBLASLT_EPILOGUE_DGELU, nullptr, p.gelu_slope_at};
+  static Epilogue of(const Product<T>& p, const GeluEpilogue<T>& gelu) {
+    if (gelu.of != nullptr) return {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, p.bias, gelu.of};
+    if (gelu.slope_at != nullptr) return {CUBLASLT_EPILOGUE_DGELU, nullptr, gelu.slope_at};
     if (p.bias != nullptr) return {CUBLASLT_EPILOGUE_BIAS, p.bias};
     if (p.row_sums != nullptr) return {CUBLASLT_EPILOGUE_BGRADB, p.row_sums};
     return {};
@@ -140,14 +140,14 @@ class Library {
 
   // False if the library does not support the product.
   template <class T>
-  bool multiply(const Memory& left, const Memory& right, const Memory& result,
-                const Product<T>& p) {
+  bool multiply(const Memory& left, const Memory& right, const Memory& result, const Product<T>& p,
+                const GeluEpilogue<T>& gelu) {
     int device = 0;
     cuda_check(cudaGetDevice(&device));
     T* const c = p.c.data;
     const Float32 precision = std::is_same_v<T, float> ? float32() : Float32{};
     Operation operation;
-    const Epilogue epilogue = Epilogue::of(p);
+    const Epilogue epilogue = Epilogue::of(p, gelu);
     describe(operation, kType<T>, left, right, result, epilogue, precision);
     const Layout a(kType<T>, left, p.batches), b(kType<T>, right, p.batches),
         d(kType<T>, result, p.batches);
@@ -252,13 +252,13 @@ class Library {
 
 // False if the library does not support the product, has no layout for it, or k is 0.
 template <class T>
-bool multiply(const Product<T>& p) {
+bool multiply(const Product<T>& p, const GeluEpilogue<T>& gelu = {}) {
   if (p.c.rows * p.c.cols * p.batches == 0 && p.row_sums == nullptr) return true;
   Memory a, b, c;
   const bool fits = Memory::of(p.a, p.a_batch, a) && Memory::of(p.b, p.b_batch, b) &&
                     Memory::of(Matrix<const T>(p.c), p.c_batch, c) && !c.transposed;
   if (!fits || p.a.cols == 0 || p.c.rows * p.c.cols == 0) return false;
-  return Library::get().multiply(b, a, c, p);
+  return Library::get().multiply(b, a, c, p, gelu);
 }
 
 // `instead` computes the products that the library refuses.
@@ -277,12 +277,12 @@ void multiply(const Product<T>& p, const Instead& instead) {
 }  // namespace
 
 template <class T>
-bool matmul_cublaslt_gelu(const Product<T>& p) {
+bool matmul_cublaslt_gelu(const Product<T>& p, const GeluEpilogue<T>& gelu) {
   constexpr std::int64_t kPack = kAligned / sizeof(T);
-  const T* const arguments = p.gelu_of != nullptr ? p.gelu_of : p.gelu_slope_at;
+  const T* const arguments = gelu.of != nullptr ? gelu.of : gelu.slope_at;
   const bool fits = p.c.row_stride == p.c.cols && p.c.cols % kPack == 0 &&
                     aligned_for(arguments, kPack);  // the library's conditions on `matrix`
-  return fits && (p.gelu_of == nullptr || p.bias != nullptr) && multiply(p);
+  return fits && (gelu.of == nullptr || p.bias != nullptr) && multiply(p, gelu);
 }
 RINGSMITH_HALVES(matmul_cublaslt_gelu)
 

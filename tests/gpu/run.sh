@@ -117,7 +117,7 @@ not_run() {
 unreachable="choose other devices, or leave --engine out"
 # part KEEP DEADLINE TITLE COMMAND...: runs the command for at most DEADLINE seconds, and no longer than the
 # budget lasts; shows the end of its output; adds its last KEEP lines and the verdict to the report.
-# Returns 6, and counts no failure, if the program refuses because devices do not reach each other.
+# Returns 7, and counts no failure, if the program refuses because devices do not reach each other.
 part() {
   local keep=$1 deadline=$2 title=$3 begin=$SECONDS verdict=passed left code
   shift 3
@@ -132,7 +132,7 @@ part() {
   code=$?
   cat "$log" >> "$all"
   if [ $code -eq 6 ] && reason=$(sed -n "s/.* engine: \(.*\); $unreachable.*/\1/p" "$log") && [ -n "$reason" ]; then
-    reason=${reason%%$'\n'*} verdict="REFUSED, $reason"
+    reason=${reason%%$'\n'*} verdict="REFUSED, $reason" code=7
   elif [ $code -ne 124 ] && [ $code -ne 137 ]; then
     [ $code -eq 0 ] || { failed=1; verdict="FAILED with exit code $code"; }
   elif [ $left -lt "$deadline" ]; then
@@ -261,7 +261,7 @@ part_rings() {
       continue
     fi
     ring $world stream "$world devices"
-    if [ $? -eq 6 ]; then
+    if [ $? -eq 7 ]; then
       not_run "ring, $world processes on $world devices, kernel engine" "$reason"
       ring $world none "$world devices"
     else

@@ -106,6 +106,12 @@ def without_peers(out):
         for part, what in zip(parts, (r"stream engine: REFUSED, .*", r"kernel engine: NOT RUN, .*", "no engine named: passed")):
             check(re.search(what + (reason if ".*" in what else ""), part), "another verdict", what, *parts)
         check("is copied through pinned host memory" in report.read_text(), "the path of the bytes is missing", report.read_text())
+    os.environ["VGPU_DRIVER_ERROR"] = "35"  # programs refuse for another reason, with the same exit code
+    done = run("--only", "rings", "--out", out / "driver")
+    del os.environ["VGPU_DRIVER_ERROR"]
+    parts = parts_of(out / "driver/report.md")
+    check(done.returncode == 1 and any("8 devices, kernel engine: FAILED" in p for p in parts) and
+          not any("REFUSED" in p or "no engine named" in p for p in parts), "a failure counts as a refusal", parts)
 
 
 def killed(out):

@@ -92,8 +92,8 @@ TEST_CASE("add_layer_norm on a device: an addition's and layer_norm's bits, and 
     }
 }
 
-// cuBLASLt computes GELU from the sum before it is rounded, and its slope's product likewise, so the
-// results differ from the separate functions' by rounding.
+// cuBLASLt computes GELU of sums that are not rounded, and multiplies its slope by such a sum, so
+// the results differ from the separate functions' by rounding.
 TEST_CASE("feed_forward on a device: the separate functions' values and gradients", "[cuda]") {
   for (const bool by_library : {false, true})
     for (const std::int64_t width : {24, 17}) {  // of 17, the library does not compute GELU
@@ -155,6 +155,24 @@ TEST_CASE("feed_forward computes only the gradients that are needed", "[cuda]") 
       // Without both gradients of a layer, the bias's is a kernel's, which sums in another order.
       if (i != frozen) CHECK(deviation(some[i], all[i]) <= 0.01F);
     }
+  }
+  kernels::cuda::set_matmul_version(0);
+}
+
+TEST_CASE("feed_forward names wrong arguments", "[cuda]") {
+  const Tensor x = random_tensor({5, 8}, 1), up = random_tensor({16, 8}, 2),
+               up_bias = random_tensor({16}, 3), down = random_tensor({8, 16}, 4),
+               bias = random_tensor({8}, 5);
+  for (const int version : {0, 7}) {
+    kernels::cuda::set_matmul_version(version);
+    const Autocast guard(DType::bf16);
+    CHECK_THROWS_WITH(feed_forward(x, up, {}, down, bias), "feed_forward: x or a bias is missing");
+    CHECK_THROWS_WITH(feed_forward(x, up, bias, down, bias),
+                      Catch::Matchers::Contains("linear: bias [8] does not fit weight [16, 8]"));
+    CHECK_THROWS_WITH(feed_forward(x, up, up_bias, up, bias),
+                      Catch::Matchers::Contains("linear: x [5, 16] and weight [16, 8]"));
+    // No rows.
+    CHECK(feed_forward(x.slice(0, 0, 0), up, up_bias, down, bias).sizes() == Shape{0, 8});
   }
   kernels::cuda::set_matmul_version(0);
 }

@@ -147,8 +147,8 @@ TEST_CASE("a bf16 step of a GPT launches no more kernels, and moves no more byte
   CHECK(counts.kernels.at("CrossEntropyBackward").bytes / kLogits < 4.1);
 }
 
-// With cuBLASLt, the products of a feed-forward network compute GELU, its slope and the gradients of
-// biases.
+// With cuBLASLt, the products of a feed-forward network compute GELU, its slope and the gradients
+// of biases.
 TEST_CASE("with cuBLASLt, a bf16 step of a GPT has no kernel for GELU or a bias's gradient",
           "[cuda]") {
   const StepCounts counts = count_step(7), separate = count_step(7, true);
