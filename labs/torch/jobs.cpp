@@ -91,6 +91,8 @@ void Jobs::push(const c10::intrusive_ptr<Job>& job) {
   const std::lock_guard lock(mutex_);
   jobs_.push_back(job);
   ++pushed_;
+  after_wait_ = waited_;
+  waited_ = false;
   if (!dozes_ || jobs_.size() > 1) call_a_thread();
 }
 
@@ -105,6 +107,7 @@ void Jobs::call_a_thread() {
 
 void Jobs::help(Job& job) {
   std::unique_lock lock(mutex_);
+  waited_ = true;
   while (!job.isCompleted()) {
     if (!running_ && !jobs_.empty()) {
       run_front(lock, true);
@@ -136,16 +139,22 @@ bool Jobs::is_due() const { return (!jobs_.empty() && !running_) || (stopping_ &
 void Jobs::wait_until_due(std::unique_lock<std::mutex>& lock) {
   while (!is_due()) {
     due_.wait(lock);
-    if (is_due() || dozes_) continue;
-    dozes_ = true;
-    for (auto doze = kShortDoze;; doze = std::min(2 * doze, kLongDoze)) {
-      const std::uint64_t seen = pushed_;
-      due_.wait_for(lock, doze);
-      if (stopping_ || jobs_.size() > 1) break;
-      if (pushed_ == seen && (!jobs_.empty() || doze == kLongDoze)) break;
-    }
-    dozes_ = false;
+    const auto now = std::chrono::steady_clock::now();
+    const bool callers_wait = after_wait_ && now - woken_ < kLongDoze;
+    woken_ = now;
+    if (!dozes_ && (callers_wait || !is_due())) doze(lock);
   }
+}
+
+void Jobs::doze(std::unique_lock<std::mutex>& lock) {
+  dozes_ = true;
+  for (auto length = kShortDoze;; length = std::min(2 * length, kLongDoze)) {
+    const std::uint64_t seen = pushed_;
+    due_.wait_for(lock, length);
+    if (stopping_ || jobs_.size() > 1) break;
+    if (pushed_ == seen && (!jobs_.empty() || length == kLongDoze)) break;
+  }
+  dozes_ = false;
 }
 
 void Jobs::work() {

@@ -7,10 +7,11 @@
 //     work.wait() ----'  runs pending jobs itself if no thread does: switching threads costs more
 //                        than a small collective
 //
-// A program that waits for each of its calls runs all jobs itself. Waking the group's thread for
-// each of them in vain would take several times longer than a small collective. Therefore, once a
-// caller has taken a job before the woken thread, the thread looks for jobs itself, at intervals
-// that grow from 0.1 to 1.6 ms, until a job is left to it or no call has come for 1.6 ms.
+// A program that waits for each of its calls can run all jobs itself. Waking the group's thread for
+// each of them would take several times longer than a small collective. Therefore, once the thread
+// has been woken twice within 1.6 ms by such calls, or has found the job taken, the thread looks for
+// jobs itself, at intervals that grow from 0.1 to 1.6 ms, until a job is left to it or no call has
+// come for 1.6 ms.
 //
 // The group's thread yields its core to the training while it waits for peers, unless a caller
 // waits for the job.
@@ -20,6 +21,7 @@
 // and another thread takes the next job while the callbacks run.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -90,6 +92,7 @@ class Jobs : public std::enable_shared_from_this<Jobs> {
   void call_a_thread();
   [[nodiscard]] bool is_due() const;
   void wait_until_due(std::unique_lock<std::mutex>& lock);
+  void doze(std::unique_lock<std::mutex>& lock);
   void work();
 
   std::function<void(bool)> hold_core_;
@@ -99,7 +102,10 @@ class Jobs : public std::enable_shared_from_this<Jobs> {
   std::deque<c10::intrusive_ptr<Job>> jobs_;
   bool running_ = false;  // a thread has the turn
   bool stopping_ = false;
-  bool dozes_ = false;  // an idle thread looks for jobs itself
+  bool waited_ = false;      // a caller has waited since the last push
+  bool after_wait_ = false;  // and so it was at the last push
+  bool dozes_ = false;       // an idle thread looks for jobs itself
+  std::chrono::steady_clock::time_point woken_;
   std::uint64_t pushed_ = 0;
   int threads_ = 0, idle_ = 0;
 };

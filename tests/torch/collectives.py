@@ -322,7 +322,7 @@ def rank_main(short):
         before, calls = switches(), 4000
         for _ in range(calls):
             dist.all_reduce(tensors[0])
-        assert switches() - before < calls / 3, f"{calls} calls, and {switches() - before} times a thread has slept"
+        assert switches() - before < calls / 8, f"{calls} calls, and {switches() - before} times a thread has slept"
 
     # ---- groups of some ranks ----
     for members in [list(range(world))[::-1], list(range(0, world, 2)), [world - 1]]:
