@@ -2,8 +2,10 @@
 // ranks, TCP between nodes, peer access within them. The device results must have the bits of
 // hierarchical_in_pieces() in the reference executor, and the bytes sent must match that schedule.
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <map>
+#include <thread>
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/device_process_group.hpp"
@@ -395,4 +397,53 @@ TEST_CASE("nodes of GPUs: a device that is stuck ends the call on both nodes", "
     CHECK_THAT(text, !ContainsSubstring("no error"));
     CHECK_THAT(text, ContainsSubstring("rank 3") || ContainsSubstring("rank 1"));
   }
+}
+
+// Rank 0 aborts while the kernel of rank 2 waits for rank 3's. That kernel does not begin before
+// rank 2's device is idle, or 10 seconds have passed.
+TEST_CASE("nodes of GPUs: after a failure on the other node, no kernel waits any longer",
+          "[vgpu][nodes]") {
+  using namespace std::chrono_literals;
+  const Nodes nodes{2, 2};
+  if (connected_devices() < nodes.world()) {
+    WARN("not run: ranks share a device, so that a rank cannot wait for its kernels alone");
+    return;
+  }
+  GroupOptions options = nodes.options(CudaEngine::kernel);
+  options.timeout = 60s;
+  std::atomic<bool> open{false}, idle{false};
+  const auto seconds = run_on_nodes<double>(nodes, options, [&](ProcessGroup& g) {
+    const DeviceData<float> data(g, true, std::vector<float>(30'000, 1.0F));
+    g.all_reduce(data.buffer());
+    Stream::current().synchronize();
+    g.barrier();
+    if (g.rank() == 3)
+      cuda_check(cudaLaunchHostFunc(
+          Stream::current().get(),
+          [](void* opened) {
+            while (!*static_cast<std::atomic<bool>*>(opened)) std::this_thread::sleep_for(1ms);
+          },
+          &open));
+    double waited = 0;
+    try {
+      const auto work = g.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::sum);
+      if (g.rank() == 0) {
+        std::this_thread::sleep_for(300ms);
+        g.abort();
+      }
+      work->host_wait();
+    } catch (const Error&) {
+      const auto begin = std::chrono::steady_clock::now();
+      if (g.rank() == 2) {
+        cuda_check(cudaDeviceSynchronize());
+        idle = true;
+      }
+      waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    }
+    for (int i = 0; i < 10'000 && !idle; ++i) std::this_thread::sleep_for(1ms);
+    open = true;
+    return waited;
+  });
+  CHECK(seconds[2] > 0);
+  CHECK(seconds[2] < 8);
 }
