@@ -250,7 +250,7 @@ TEST_CASE("20 steps of a GPT under autocast have PyTorch's losses", "[on_device]
   check(0, 1);
   check(0, 128);
   if (test::device().is_cpu()) return;
-  check(7, 128);  // cuBLASLt, with the gradient of a bias as the epilogue of the weight's
+  check(7, 128);  // cuBLASLt, with the gradients of biases and GELU as epilogues
   check(8, 128);  // tensor cores
   check(9, 1);
 }

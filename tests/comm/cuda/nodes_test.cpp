@@ -2,8 +2,10 @@
 // ranks, TCP between nodes, peer access within them. The device results must have the bits of
 // hierarchical_in_pieces() in the reference executor, and the bytes sent must match that schedule.
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <map>
+#include <thread>
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/device_process_group.hpp"
@@ -339,6 +341,21 @@ std::vector<std::string> errors_of(const Nodes& nodes, std::chrono::milliseconds
   });
 }
 
+// Blocks the current stream until `open`, for 20 seconds at most, so that a test that fails ends.
+void block_stream(std::atomic<bool>& open) {
+  cuda_check(cudaLaunchHostFunc(
+      Stream::current().get(),
+      [](void* opened) {
+        for (int i = 0; i < 20'000 && !*static_cast<std::atomic<bool>*>(opened); ++i)
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      },
+      &open));
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
 }  // namespace
 
 TEST_CASE("nodes of GPUs: errors name the rank, the peer and the call", "[vgpu][nodes]") {
@@ -372,15 +389,10 @@ TEST_CASE("nodes of GPUs: errors name the rank, the peer and the call", "[vgpu][
 TEST_CASE("nodes of GPUs: a device that is stuck ends the call on both nodes", "[vgpu][nodes]") {
   const Nodes nodes{2, 2};
   std::atomic<bool> open{false};
+  const auto begin = std::chrono::steady_clock::now();
   const auto said =
       errors_of(nodes, std::chrono::milliseconds(1500), 3, [&](ProcessGroup& g, Buffer data) {
-        cuda_check(cudaLaunchHostFunc(
-            Stream::current().get(),
-            [](void* opened) {
-              while (!*static_cast<std::atomic<bool>*>(opened))
-                std::this_thread::sleep_for(std::chrono::milliseconds(1));
-            },
-            &open));
+        block_stream(open);
         try {
           g.all_reduce_async(data, data, ReduceOp::sum)->host_wait();
         } catch (const Error&) {
@@ -395,4 +407,48 @@ TEST_CASE("nodes of GPUs: a device that is stuck ends the call on both nodes", "
     CHECK_THAT(text, !ContainsSubstring("no error"));
     CHECK_THAT(text, ContainsSubstring("rank 3") || ContainsSubstring("rank 1"));
   }
+  CHECK(seconds_since(begin) < 15);  // rank 3 noticed it while its device was blocked
+}
+
+// Rank 0 aborts while the kernel of rank 2 waits for rank 3's. That kernel does not begin before
+// rank 2's device is idle, or 10 seconds have passed.
+TEST_CASE("nodes of GPUs: after a failure on the other node, no kernel waits any longer",
+          "[vgpu][nodes]") {
+  using namespace std::chrono_literals;
+  const Nodes nodes{2, 2};
+  if (connected_devices() < nodes.world()) {
+    WARN("not run: ranks share a device, so that a rank cannot wait for its kernels alone");
+    return;
+  }
+  GroupOptions options = nodes.options(CudaEngine::kernel);
+  options.timeout = 60s;
+  std::atomic<bool> open{false}, idle{false};
+  const auto seconds = run_on_nodes<double>(nodes, options, [&](ProcessGroup& g) {
+    const DeviceData<float> data(g, true, std::vector<float>(30'000, 1.0F));
+    g.all_reduce(data.buffer());
+    Stream::current().synchronize();
+    g.barrier();
+    if (g.rank() == 3) block_stream(open);
+    double waited = 0;
+    try {
+      const auto work = g.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::sum);
+      if (g.rank() == 0) {
+        std::this_thread::sleep_for(300ms);
+        g.abort();
+      }
+      work->host_wait();
+    } catch (const Error&) {
+      const auto begin = std::chrono::steady_clock::now();
+      if (g.rank() == 2) {
+        cuda_check(cudaDeviceSynchronize());
+        idle = true;
+      }
+      waited = seconds_since(begin);
+    }
+    for (int i = 0; i < 10'000 && !idle; ++i) std::this_thread::sleep_for(1ms);
+    open = true;
+    return waited;
+  });
+  CHECK(seconds[2] > 0);
+  CHECK(seconds[2] < 8);
 }
