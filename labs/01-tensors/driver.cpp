@@ -179,7 +179,7 @@ KIT_SCENARIO(program) {
   }
 }
 
-// Runs the functions of task 1 that need no tensors.
+// Runs the functions of tasks 1 and 4 that need no tensors.
 KIT_SCENARIO(shapes) {
   const Shape sizes = in.integers("sizes");
   const auto ask = [&](const char* name, auto f) {
@@ -191,4 +191,6 @@ KIT_SCENARIO(shapes) {
   };
   ask("numel", [&] { return lab01::numel_of(sizes); });
   if (in.has("row_major")) ask("strides", [&] { return lab01::row_major(sizes); });
+  if (in.has("elements"))
+    ask("resolved", [&] { return lab01::resolve(sizes, in.integer("elements")); });
 }

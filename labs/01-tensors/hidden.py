@@ -131,6 +131,12 @@ def too_many(lab):
                   [-1], [-2, -3], [0, -1], [2, -1, 3], [1 << 21, 1 << 21, 1 << 21, 3]):
         seen = ask(lab, sizes, row_major=False)
         expect.that("numel" not in seen, f"numel_of({sizes}) is {seen.get('numel')}, must be refused")
+    for sizes, elements, want in (([2, -1], 6, [2, 3]), ([-1], 0, [0]), ([3, 0], 0, [3, 0]), ([-2, -3], 6, None),
+                                  ([-2, -3, -1], 6, None), ([-1, -1], 1, None), ([1 << 32, 1 << 32], 0, None),
+                                  ([0, -1], 0, None), ([4, -1], 6, None)):
+        seen = lab.run("shapes", sizes=sizes, elements=elements)
+        got = list(seen["resolved"]) if "resolved" in seen else None
+        expect.that(got == want, f"resolve({sizes}, {elements}) is {got or 'refused'}, must be {want or 'refused'}", seen)
     p = Program(lab)
     none, six = p("empty", 0, 3), p("empty", 6)
     for t in (none, six):
