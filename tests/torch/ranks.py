@@ -171,6 +171,12 @@ def join(backend="ringsmith", timeout=60.0, **options):
     for name, value in options.items():
         setattr(ringsmith_torch.options, name, value)
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if timeout < 10:  # on a busy machine the imports of one rank take seconds more than another's
+        begun = [pathlib.Path(f"{os.environ['STORE']}-begun-{r}") for r in range(world)]
+        begun[rank].touch()
+        until = time.monotonic() + 60
+        while not all(path.exists() for path in begun) and time.monotonic() < until:
+            time.sleep(0.01)
     dist.init_process_group(backend, init_method=f"file://{os.environ['STORE']}", rank=rank, world_size=world,
                             timeout=datetime.timedelta(seconds=timeout))
     return rank, world
