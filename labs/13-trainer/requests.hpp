@@ -40,7 +40,10 @@ void prepare(const kit::Request& in, AnyModel& model, int rank) {
   const std::vector<float> values = in.floats("values");
   std::size_t at = 0;
   for (Parameter* p : model.parameters())
-    for (float& v : p->value) v = values.at(at++) + 0.25F * float(rank);
+    for (float& v : p->value) {
+      v = values.at(at++);
+      if (rank != 0) v += 0.25F * float(rank);  // adding 0 would lose the sign of -0
+    }
   for (const std::int64_t p : in.integers("frozen"))
     model.parameters().at(std::size_t(p))->requires_grad = false;
 }
