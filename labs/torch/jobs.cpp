@@ -93,7 +93,7 @@ void Jobs::push(const c10::intrusive_ptr<Job>& job) {
   ++pushed_;
   after_wait_ = waited_;
   waited_ = false;
-  if (!dozes_ || jobs_.size() > 1) call_a_thread();
+  if (!dozes_ || !after_wait_ || jobs_.size() > 1) call_a_thread();
 }
 
 // Wakes or starts a thread for the next job, unless a job is running. Requires the lock.
@@ -140,9 +140,9 @@ void Jobs::wait_until_due(std::unique_lock<std::mutex>& lock) {
   while (!is_due()) {
     due_.wait(lock);
     const auto now = std::chrono::steady_clock::now();
-    const bool callers_wait = after_wait_ && now - woken_ < kLongDoze;
+    const bool often = now - woken_ < kLongDoze;
     woken_ = now;
-    if (!dozes_ && (callers_wait || !is_due())) doze(lock);
+    if (!dozes_ && after_wait_ && (often || !is_due())) doze(lock);
   }
 }
 
@@ -151,7 +151,7 @@ void Jobs::doze(std::unique_lock<std::mutex>& lock) {
   for (auto length = kShortDoze;; length = std::min(2 * length, kLongDoze)) {
     const std::uint64_t seen = pushed_;
     due_.wait_for(lock, length);
-    if (stopping_ || jobs_.size() > 1) break;
+    if (stopping_ || !after_wait_ || jobs_.size() > 1) break;
     if (pushed_ == seen && (!jobs_.empty() || length == kLongDoze)) break;
   }
   dozes_ = false;
