@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "labs/apps/common/files.hpp"
 #include "labs/apps/perf/perf.hpp"
 #include "runtime/base/error.hpp"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
 
 namespace ringsmith::comm::store {
