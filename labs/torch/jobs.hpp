@@ -9,9 +9,9 @@
 //
 // A program that waits for each of its calls can run all jobs itself. Waking the group's thread for
 // each of them would take several times longer than a small collective. Therefore, once the thread
-// has been woken twice within 1.6 ms by such calls, or has found the job taken, the thread looks for
-// jobs itself, at intervals that grow from 0.1 to 1.6 ms, until a job is left to it, a call follows
-// one that was not waited for, or no call has come for 1.6 ms.
+// has been woken twice within 1.6 ms by such calls, or has found the job taken, the thread looks
+// for jobs itself, at intervals that grow from 0.1 to 1.6 ms, until a job is left to it, a call
+// follows one that was not waited for, or no call has come for 1.6 ms.
 //
 // The group's thread yields its core to the training while it waits for peers, unless a caller
 // waits for the job.
