@@ -135,7 +135,7 @@ def ahead(lab):
         expect.equal("the samples that next() gave", list(seen["ids"]), ids, seen)
         begun, name = seen["begun_while_awaited"], f"batches begun while next() waits for batch {awaited}"
         expect.at_most(name, begun, awaited + most, "batches", seen)
-        if most <= workers:  # with more, a worker may have a queue of its own, whose next batch waits for this one
+        if most <= workers:  # with more, each worker may have a queue, whose next batch waits for this one
             expect.equal(name, begun, awaited + most, seen)
 
 

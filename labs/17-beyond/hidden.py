@@ -151,7 +151,7 @@ def strict(lab):
         Joined(lab.random, world, [2], [public.batches_of([1] + [0] * (world - 1)), [[]] * world], strict=True, equal=False).check(lab)
     public.exchanges(lab, [[1] * 12 + [0], [1] * 12 + [1]], True, strict=True)
     public.exchanges(lab, [[0, 0], [0, 0]], False, strict=True)
-    # A next() that throws has not returned true: divisor and authority are still those of the step before it.
+    # A next() that throws has not returned true: divisor and authority keep the values of the previous step.
     for last in ((1, 0), (0, 1), (1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 0, 1)):
         for by_world in (True, False):
             for before in ([], [1, 1]):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """step_table.py STEP_COUNTS [--rules]: predicts a training step of GPT-2 on an H100: 124 M parameters, 163 M with the
-head as a separate matrix (as in tests/bench/gpt2.sh), in bf16, of 4 and 32 sequences of 1,024 tokens. RESULTS.md has the
-measurements of an H200 beside its predictions (profile.py).
+head as a separate matrix (as in tests/bench/gpt2.sh), in bf16, of 4 and 32 sequences of 1,024 tokens. RESULTS.md
+compares an H200's measurements with its predictions (profile.py).
 
     counts    STEP_COUNTS (step_counts.cpp) trains small GPTs on the emulator, and prints FLOP, bytes and launches
     rules     the counts of an operation are a sum of TERMS of the shape. RULES says of which; the factors are solved
@@ -80,7 +80,7 @@ TERMS = {
     "LNCC": lambda s: s.layers * s.tokens() * s.dim ** 2,
 }
 
-# The terms of an operation's bytes, and those of its FLOP.
+# The terms of an operation's bytes, and the terms of its FLOP.
 RULES = {
     "embedding": ("NC N", "1"),
     "EmbeddingBackward": ("NC N TC vC 1", "NC"),
@@ -323,7 +323,7 @@ def operation_times(model, shape, name, share):
     of_bytes, of_flop = model.bytes[name].of(shape), model.flop[name].of(shape)
     memory = share * h100.MEMORY.value
     if name in PRODUCTS:
-        # The share of the tensor cores' peak is that of products without GELU, which has 4 LNC arguments of 2 bytes.
+        # The tensor cores reach the share of products without GELU. GELU has 4 LNC arguments of 2 bytes.
         gelu = 2 * 4 * TERMS["LNC"](shape) if PRODUCTS[name] else 0
         return {"tensor": of_flop / (h100.product_share(shape.tokens()) * h100.TENSOR.value), "memory": gelu / memory}
     issued = sum(budgets.issued(pattern) * passes(shape) for pattern, passes in SLOTS.get(name, []))

@@ -326,7 +326,7 @@ class NodesBackend : public DeviceBackend {
   Group group_;
   std::vector<std::vector<int>> members_;  // the ranks of each node
   NodeShares shares_;
-  std::vector<std::size_t> segments_;  // those of shares_ that this rank owns
+  std::vector<std::size_t> segments_;  // indices of the segments that this rank owns
   std::size_t mine_ = 0;               // this rank's node
   Peers node_peers_;
   Dispatcher node_dispatcher_;

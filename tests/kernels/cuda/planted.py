@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""planted.py BUILD [--only WORD] [--part I/N] | --match: plants mistakes in copies of kernels, and of all_reduce on several nodes; the
-tests must find each of them.
+"""planted.py BUILD [--only WORD] [--part I/N] | --match: plants mistakes in copies of kernels, and of all_reduce on
+several nodes; the tests must find each of them.
 
 A mistake is a replacement in one source, or in a header that the source named in USERS then includes. The copy is
 compiled like the source, linked before the libraries into the tests, and the named cases run: they must fail, or the
-emulator must stop them. A mistake whose test does not end counts as not found. The unchanged source is tested first in the same way, and must
-pass. --match only checks that the text of every mistake occurs once in its source.
+emulator must stop them. A mistake whose test does not end counts as not found. The unchanged source is tested first in
+the same way, and must pass. --match only checks that the text of every mistake occurs once in its source.
 """
 import argparse
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -282,9 +283,10 @@ def main():
     p.add_argument("--only", default="", help="mistakes with this word, or sources")
     p.add_argument("--part", default="1/1", metavar="I/N", help="of these, every N-th from the I-th on")
     a = p.parse_args()
-    first, step = map(int, a.part.split("/"))
-    if not 1 <= first <= step:
-        p.error(f"--part {a.part}: I is from 1 to N")
+    part = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", a.part)
+    first, step = map(int, part.groups()) if part else (1, 0)
+    if first > step:
+        p.error(f"--part {a.part}: give I/N, with I from 1 to N")
     if a.match:
         match()
     if a.build is None:
