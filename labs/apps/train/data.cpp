@@ -45,13 +45,16 @@ void Batches::load_state(const SamplerState& state) {
   epoch_.emplace(loader_.epoch());
 }
 
+void Batches::prepare() {
+  if (epoch_) return;
+  sampler_.set_epoch(epoch_number_++);
+  left_ = loader_.batches();
+  epoch_.emplace(loader_.epoch());
+}
+
 Batch Batches::next() {
   while (true) {
-    if (!epoch_) {
-      sampler_.set_epoch(epoch_number_++);
-      left_ = loader_.batches();
-      epoch_.emplace(loader_.epoch());
-    }
+    prepare();
     if (std::optional<Batch> batch = epoch_->next()) {
       --left_;
       return std::move(*batch);

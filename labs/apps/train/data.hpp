@@ -25,6 +25,9 @@ class Batches {
   Batches(const Dataset& dataset, const comm::ProcessGroup& group, std::int64_t batch_size,
           std::uint64_t seed, int workers);
 
+  // Shuffles the epoch and starts the workers, if next() has not done so yet. Called before the
+  // first step, so that the first step is not longer than the others.
+  void prepare();
   [[nodiscard]] Batch next();
   [[nodiscard]] std::int64_t per_epoch() const { return per_epoch_; }
   // Number of batches left in the epoch, or in the next epoch if none are left; at most `most`.

@@ -79,6 +79,7 @@ int train_gpt_on_mesh(GptOptions& o) {
               .data = inputs.front().second,
               .fixed = fixed_of(o),
               .replicas = mesh.data.get()});
+  batches->prepare();
   run.start({steps, "tokens", static_cast<double>(tokens_per_batch), device});
   const auto mean_gradients = [&] {
     losses.begin(model.accumulate(run, ddp, *batches, common, device), run.wish());

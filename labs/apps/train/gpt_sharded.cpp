@@ -95,6 +95,7 @@ int train_gpt_sharded(GptOptions& o) {
               .next_loss = {},
               .data = inputs.front().second,
               .fixed = fixed_of(o)});
+  batches->prepare();
   run.start({steps, "tokens", static_cast<double>(tokens_per_batch), device});
   const auto mean_gradients = [&] {
     accumulate_gradients(run, losses, fsdp, *batches, scaler, common, device, next_byte_loss);

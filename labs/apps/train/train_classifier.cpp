@@ -168,6 +168,7 @@ int train_classifier(const TrainOptions& common, const Classifier& c) {
     return evaluate(*group, *model, sets->test, kEvaluation);
   });
   run.resume(trained);
+  batches->prepare();
   run.start({steps, "samples", static_cast<double>(batch_size * group->size()), device});
   train(run, optimizer, scaler, schedule, [&] {
     accumulate_gradients(run, losses, ddp, *batches, scaler, common, device, loss_of);

@@ -110,6 +110,7 @@ int train_gpt(int argc, char** argv) {
               .next_loss = [&] { return next_loss(ddp, *batches, common, device, next_byte_loss); },
               .data = inputs.front().second,
               .fixed = fixed_of(o)});
+  batches->prepare();
   run.start({steps, "tokens", static_cast<double>(tokens_per_batch), device});
   const auto mean_gradients = [&] {
     // DDP's all-reduces and the exchange of the losses overlap with backward. A loss that is not
