@@ -5,6 +5,7 @@
 #include <numeric>
 #include <pybind11/pybind11.h>
 #include <span>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include "labs/torch/checks.hpp"
 #include "labs/torch/errors.hpp"
@@ -70,7 +71,11 @@ Backend::Pending Backend::submit(OpType type, const char* title, Tensors results
                                  std::function<void()> body) {
   ++calls_;
   auto job = c10::make_intrusive<Job>(getRank(), type, title, std::move(results), std::move(body));
-  jobs_->push(job);
+  const bool in_backward = torch::autograd::get_current_graph_task_exec_info() != nullptr;
+  if (in_backward && !overlaps_)
+    jobs_->run(job);
+  else
+    jobs_->push(job);
   return job;
 }
 

@@ -142,6 +142,10 @@ class Backend final : public PluginBase {
     return group_->allocate(Bytes(bytes));
   }
   [[nodiscard]] std::vector<std::string> facts() const;
+  [[nodiscard]] int ranks_on_machine() const { return group_->ranks_on_machine(); }
+  // overlap: the collectives that backward starts run on the group's thread while backward
+  // continues, which is the default. Otherwise backward's thread runs them, one by one.
+  void set_overlap(bool overlap) { overlaps_ = overlap; }
 
  private:
   // body runs when it is the call's turn.
@@ -165,7 +169,7 @@ class Backend final : public PluginBase {
   std::shared_ptr<comm::CommMemory> scratch_;  // used by one call at a time
   std::shared_ptr<Jobs> jobs_;
   std::atomic<std::uint64_t> calls_{0}, monitored_barriers_{0};
-  std::atomic<bool> ending_{false};
+  std::atomic<bool> ending_{false}, overlaps_{true};
   std::atomic<std::chrono::milliseconds> timeout_;
   std::mutex directions_;
   std::map<int, std::unique_ptr<Outgoing>> outgoing_;  // by peer

@@ -86,14 +86,27 @@ bool Job::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-void Jobs::push(const c10::intrusive_ptr<Job>& job) {
+// Requires the lock.
+void Jobs::append(const c10::intrusive_ptr<Job>& job) {
   job->queue_ = weak_from_this();
-  const std::lock_guard lock(mutex_);
   jobs_.push_back(job);
   ++pushed_;
   after_wait_ = waited_;
   waited_ = false;
+}
+
+void Jobs::push(const c10::intrusive_ptr<Job>& job) {
+  const std::lock_guard lock(mutex_);
+  append(job);
   if (!dozes_ || !after_wait_ || jobs_.size() > 1) call_a_thread();
+}
+
+void Jobs::run(const c10::intrusive_ptr<Job>& job) {
+  {
+    const std::lock_guard lock(mutex_);
+    append(job);
+  }
+  help(*job);
 }
 
 // Wakes or starts a thread for the next job, unless a job is running. Requires the lock.

@@ -82,12 +82,15 @@ class Jobs : public std::enable_shared_from_this<Jobs> {
   ~Jobs() = default;
 
   void push(const c10::intrusive_ptr<Job>& job);
+  // Runs the pending jobs and this one on the calling thread, and wakes no other thread.
+  void run(const c10::intrusive_ptr<Job>& job);
   // Runs pending jobs until `job` is done.
   void help(Job& job);
   // Runs the queued jobs and stops the threads. After that, no job may be pushed.
   void stop();
 
  private:
+  void append(const c10::intrusive_ptr<Job>& job);
   void run_front(std::unique_lock<std::mutex>& lock, bool waited_for);
   void call_a_thread();
   [[nodiscard]] bool is_due() const;

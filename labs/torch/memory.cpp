@@ -1,6 +1,7 @@
 #include "labs/torch/memory.hpp"
 
 #include <c10/core/CPUAllocator.h>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -84,11 +85,22 @@ class Allocator final : public c10::Allocator {
   c10::Allocator* others_;
 };
 
+// When glibc frees a block that it had mapped, it serves blocks of that size, of 32 MiB at most,
+// from the heap from then on, and lets the heap keep twice as much free memory (mallopt(3),
+// M_MMAP_THRESHOLD). PyTorch's DDP frees its first buckets and so teaches glibc the size of the
+// gradients. Buckets in communication memory do not: each step would return the gradients' memory
+// to the kernel and fault it in again, page by page, which took a sixth of an MLP's step.
+void let_the_heap_keep_gradients() {
+  void* volatile const untouched = std::malloc(std::size_t{31} << 20);  // volatile: is not left out
+  std::free(untouched);
+}
+
 }  // namespace
 
 void open_shared_scope(c10::intrusive_ptr<Backend> group) {
   static std::once_flag once;
   std::call_once(once, [] {
+    let_the_heap_keep_gradients();
     constexpr std::uint8_t kAnyPriority = 255;  // c10 keeps the allocator with the higher priority
     // Never deleted: our memory may be freed after all static objects.
     c10::SetCPUAllocator(new Allocator(c10::GetCPUAllocator()), kAnyPriority);

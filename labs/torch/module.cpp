@@ -70,6 +70,10 @@ PYBIND11_MODULE(_C, module) {
                  return comm::make_bootstrap(comm::BootstrapKind::env, timeout)->all_gather(record);
                });
              });
+  module.def("ranks_on_machine",
+             [](const Handle& group) { return ours(group)->ranks_on_machine(); });
+  module.def("set_overlap",
+             [](const Handle& group, bool overlap) { ours(group)->set_overlap(overlap); });
   module.def("facts", [](const Handle& group) { return ours(group)->facts(); });
   module.def("abort", [](const Handle& group) {
     const auto backend = ours(group);

@@ -11,9 +11,11 @@ On PyTorch 2, FullyShardedDataParallel trains the GPT, too. On two ranks it must
 has one order; on more, it may differ by rounding.
 """
 import argparse
+import functools
 import hashlib
 import json
 import re
+import resource
 import sys
 
 import ranks
@@ -151,8 +153,13 @@ def rank_main(kinds):
         "strict": (dist.new_group(backend="ringsmith", pg_options=ringsmith_torch.Options(algorithm="gloo_ring")),
                    DistributedDataParallel),
         "own": (dist.new_group(backend="ringsmith"), DistributedDataParallel),
-        "shared": (dist.new_group(backend="ringsmith"), ringsmith_torch.DistributedDataParallel),
+        "shared": (dist.new_group(backend="ringsmith"),
+                   functools.partial(ringsmith_torch.DistributedDataParallel, overlap="on")),
+        "serial": (dist.new_group(backend="ringsmith"),
+                       functools.partial(ringsmith_torch.DistributedDataParallel, overlap="off")),
     }
+    if kinds == ["heap"]:
+        return check_heap({way: ways[way] for way in ("shared", "serial", "own")})
     for kind in kinds:
         if kind == "fp16_hook" and not sums_float16(ways["gloo"][0]):
             continue
@@ -164,6 +171,30 @@ def rank_main(kinds):
             print("RESULT", json.dumps({"kind": kind, "way": way, "rank": rank, "losses": losses, "digest": digest}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
+
+
+def check_heap(ways):
+    """Gradients keep their pages from step to step, also where the buckets are not in the heap (memory.cpp).
+
+    Buckets in plain memory come last: when they are freed, the heap keeps more memory for the other ways, too. For the
+    same reason, this runs in processes that train nothing else.
+    """
+    import torch
+    faults = {}
+    for way, (group, wrap) in ways.items():
+        torch.manual_seed(0)
+        layers = [torch.nn.Linear(n, m) for n, m in ((784, 1024), (1024, 1024), (1024, 10))]
+        net = wrap(torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1], torch.nn.ReLU(), layers[2]), process_group=group)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+        for step in range(16):
+            if step == 6:
+                begin = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            optimizer.zero_grad(set_to_none=True)
+            net(torch.ones(64, 784)).sum().backward()
+            optimizer.step()
+        faults[way] = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begin) / 10
+    for way in ("shared", "serial"):
+        assert faults[way] < faults["own"] + 100, f"page faults of a step over {way}, and in plain memory: {faults}"
 
 
 def sums_float16(group):
@@ -179,7 +210,7 @@ def sums_float16(group):
 
 
 def ways_of(kind):
-    return ("gloo", "own") if kind == "fsdp" else ("gloo", "strict", "own", "shared")
+    return ("gloo", "own") if kind == "fsdp" else ("gloo", "strict", "own", "shared", "serial")
 
 
 def judge(world, kind, results):
@@ -200,6 +231,8 @@ def judge(world, kind, results):
         assert plain["strict"] == plain["gloo"], f"{kind}, {world} ranks: losses in gloo's order differ from gloo's"
         assert digest["strict"] == digest["gloo"], f"{kind}, {world} ranks: parameters in gloo's order differ from gloo's"
         assert plain["shared"] == plain["own"], f"{kind}, {world} ranks: buckets in communication memory change losses"
+        assert (plain["serial"], digest["serial"]) == (plain["own"], digest["own"]), \
+            f"{kind}, {world} ranks: reducing in backward's thread changes losses or parameters"
     value = float.fromhex
     off = max((abs(value(a) - value(b)) / abs(value(b)) for mine, theirs in zip(plain["own"], plain["gloo"])
                for a, b in zip(mine, theirs)), key=lambda d: (d != d, d))  # NaN is the worst
@@ -242,6 +275,9 @@ def main():
         kinds = tuple(args.only.split(","))
     elif ranks.torch_version() < (2, 0):
         kinds = tuple(kind for kind in kinds if kind != "fsdp")
+    if not args.only:
+        ranks.expect_success(ranks.run(2, __file__, "--rank", "heap", limit=120, quiet=60), "pages of the heap")
+        print("2 ranks: steps with buckets in communication memory fault in no more pages than in plain memory", flush=True)
     for world in map(int, args.worlds.split(",")):
         results, compared = results_of(world, kinds)
         for kind in compared:

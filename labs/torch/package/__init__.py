@@ -112,14 +112,24 @@ def communication_memory(group=None):
 class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
     """PyTorch's own, with its gradient buckets in communication memory: their all_reduce copies nothing.
 
+    overlap: "on": full buckets are reduced while backward continues, as PyTorch does. "off": backward's thread reduces
+    each full bucket itself; where every core computes, two threads of a rank would only take turns on it. "auto":
+    "on" if the machine has a core on which no rank of the group computes. It applies to all collectives of the group
+    that backward starts.
+
     Buckets are made in the constructor and again in an early forward(), when the order of the gradients is known.
     """
     _REBUILT_BY = 3  # number of forward passes with gradients
 
-    def __init__(self, module, *args, **kwargs):
+    def __init__(self, module, *args, overlap="auto", **kwargs):
+        if overlap not in ("auto", "on", "off"):
+            raise UsageError(f"overlap={overlap!r} is unknown; choose 'auto', 'on' or 'off'")
         self._with_gradients = 0
         with communication_memory(kwargs.get("process_group")):
             super().__init__(module, *args, **kwargs)
+        backend = _backend(self.process_group)
+        computing = _C.ranks_on_machine(backend) * torch.get_num_threads()
+        _C.set_overlap(backend, overlap == "on" or (overlap == "auto" and computing < os.cpu_count()))
 
     def forward(self, *inputs, **kwargs):
         if self._with_gradients >= self._REBUILT_BY or not torch.is_grad_enabled():
