@@ -106,9 +106,9 @@ def sgd_misaligned(lab):
         triples = [(a, b, c) for a in ODD for b in ODD for c in ODD]
         for at, three in enumerate(triples):
             g[at], p[at], v[at] = three
-    for offset in (0, 2):
-        friendly.sgd(lab, 350, 2, 32, rates[3], odd, offset_v=offset)
-        friendly.sgd(lab, 350, 2, 32, (0.5, 2.0, 0.25), odd, offset_v=offset)
+    for offset in (0, 2):  # with a setting of 0, too: 0 times infinity is NaN
+        for given in ((0.5, 2.0, 0.25), *rates[:4]):
+            friendly.sgd(lab, 350, 2, 32, given, odd, offset_v=offset)
     for offset in (0, 1):
         friendly.sgd(lab, 140003, 33000, 2, rates=rates[0], offset_p=offset)
     for name in ("g", "p", "v"):  # the kernel must stop; if it does not, it moves one float at a time
