@@ -105,7 +105,7 @@ inline double goodput(double interval, double save, double restart, double mtbf)
 }
 
 // Task 4. Returns the expected time of a step that waits for the slowest of `ranks` ranks, at most
-// a million, each of which takes base plus an exponential time of mean `jitter`:
+// a million, each of which takes base plus an exponential time of mean `jitter` (both finite):
 // base + jitter (1 + 1/2 + ... + 1/ranks).
 inline double expected_slowest(double base, double jitter, std::int64_t ranks) {
 #ifdef SOLUTION
