@@ -1,9 +1,8 @@
 // Tiles of the attention kernels in shared memory, and their products in registers.
 //
-// All products have one form. A and B are stored with the summation index first, and a thread
+// Forward's products have one form. A and B are stored with the summation index first, and a thread
 // computes sums[r][c] += A[k][row + r] * B[k][column + c] for its kR rows and kC columns: per k, it
-// loads kR + kC numbers from shared memory for kR kC multiply-adds. A matrix that is summed over
-// its rows in one product and over its columns in another is therefore in shared memory twice.
+// loads kR + kC numbers from shared memory for kR kC multiply-adds.
 #pragma once
 
 #include "kernels/attention.hpp"
@@ -59,10 +58,10 @@ struct HeadRows {
 };
 
 // Loads tile[token][d], with zeros beyond the end.
-template <class To>
+template <int threads = kTileThreads, class To>
 __device__ void load_rows(To& tile, const HeadRows& rows) {
   constexpr int kPacks = To::kColumns / kTilePack;
-  for (int e = static_cast<int>(threadIdx.x); e < To::kRows * kPacks; e += kTileThreads) {
+  for (int e = static_cast<int>(threadIdx.x); e < To::kRows * kPacks; e += threads) {
     const int token = e / kPacks, d = e % kPacks * kTilePack;
     store_pack(&tile.at[token][d], 0, rows.load(token, d));
   }

@@ -236,7 +236,7 @@ using vgpu::Quiet;
 
 namespace {
 
-constexpr int kSharedBytes = 48 << 10, kSharedBytesOptin = 227 << 10;
+constexpr int kSharedBytes = 48 << 10;
 using vgpu::kMultiprocessors, vgpu::kMostBlockThreads, vgpu::kMostResidentThreads;
 
 cudaError_t no_device(int device) {
@@ -277,7 +277,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->uuid = Device::get(device).uuid();
   properties->totalGlobalMem = Device::get(device).memory().capacity();
   properties->sharedMemPerBlock = kSharedBytes;
-  properties->sharedMemPerBlockOptin = kSharedBytesOptin;
+  properties->sharedMemPerBlockOptin = vgpu::Settings::get().shared_bytes;
   properties->warpSize = 32;
   properties->maxThreadsPerBlock = kMostBlockThreads;
   properties->maxThreadsDim[0] = properties->maxThreadsDim[1] = kMostBlockThreads;
@@ -307,7 +307,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMaxSharedMemoryPerBlock:
       return is(kSharedBytes);
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      return is(kSharedBytesOptin);
+      return is(static_cast<int>(vgpu::Settings::get().shared_bytes));
     case cudaDevAttrWarpSize:
       return is(32);
     case cudaDevAttrMultiProcessorCount:

@@ -25,7 +25,7 @@ cudaError_t launch_as(const Call& call, dim3 grid, dim3 block, std::size_t share
 
 namespace {
 
-constexpr std::size_t kSharedBytes = 48 << 10, kSharedBytesOptin = 227 << 10;
+constexpr std::size_t kSharedBytes = 48 << 10;
 
 struct SharedLimits {
   std::mutex mutex;
@@ -191,9 +191,12 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
     return vgpu::fail(cudaErrorInvalidValue,
                       "cudaFuncSetAttribute: this attribute is not modelled");
-  if (value < 0 || static_cast<std::size_t>(value) > vgpu::kSharedBytesOptin)
+  if (value < 0 || static_cast<std::size_t>(value) > vgpu::Settings::get().shared_bytes)
     return vgpu::fail(cudaErrorInvalidValue,
-                      "cudaFuncSetAttribute: at most 227 KiB of shared memory");
+                      "cudaFuncSetAttribute: a block has at most " +
+                          std::to_string(vgpu::Settings::get().shared_bytes >> 10) +
+                          " KiB of shared memory (VGPU_SHARED_KB), not " + std::to_string(value) +
+                          " bytes");
   auto& limits = vgpu::shared_limits();
   const std::scoped_lock lock(limits.mutex);
   limits.of_kernel[kernel] = static_cast<std::size_t>(value);
@@ -224,7 +227,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
   if (kernel == nullptr)
     return vgpu::fail(cudaErrorInvalidDeviceFunction,
                       "cudaOccupancyMaxActiveBlocksPerMultiprocessor: no kernel");
-  if (threads < 1 || threads > vgpu::kMostBlockThreads || shared_bytes > vgpu::kSharedBytesOptin)
+  if (threads < 1 || threads > vgpu::kMostBlockThreads ||
+      shared_bytes > vgpu::Settings::get().shared_bytes)
     return vgpu::fail(cudaErrorInvalidValue,
                       "cudaOccupancyMaxActiveBlocksPerMultiprocessor: no block has " +
                           std::to_string(threads) + " threads and " + std::to_string(shared_bytes) +

@@ -132,6 +132,7 @@ Settings read() {
   s.driver_error = static_cast<int>(number("VGPU_DRIVER_ERROR", 0, 0, 999));
   s.launch_blocking = number("VGPU_LAUNCH_BLOCKING", 0, 0, 1) != 0;
   s.resident = static_cast<int>(number("VGPU_RESIDENT", 0, 0, 1024));
+  s.shared_bytes = number("VGPU_SHARED_KB", 227, 48, 227) << 10;
   s.legacy_stream = number("VGPU_LEGACY_STREAM", 0, 0, 1) != 0;
   s.counters = number("VGPU_COUNTERS", 0, 0, 1) != 0;
   const char* const loading = std::getenv("CUDA_MODULE_LOADING");

@@ -41,6 +41,7 @@ struct Settings {
   int driver_error;           // VGPU_DRIVER_ERROR (0): cudaGetDeviceCount's, in place of devices
   bool launch_blocking;       // VGPU_LAUNCH_BLOCKING (0): 1: a launch waits for its kernel's end
   int resident;               // VGPU_RESIDENT (0): blocks per multiprocessor; 0: no limit
+  std::size_t shared_bytes;   // VGPU_SHARED_KB (227): shared memory that a block may ask for
   bool legacy_stream;         // VGPU_LEGACY_STREAM (0): 1 permits the legacy default stream
   bool counters;              // VGPU_COUNTERS (0): 1 prints counters.hpp's table at the end
   bool eager_loading;         // CUDA_MODULE_LOADING (LAZY): true if EAGER, as for the driver

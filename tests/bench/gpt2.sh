@@ -34,7 +34,7 @@ one() {
   case $1 in
     ringsmith)
       local precision="--float32 strict"
-      [ "$2" != tf32 ] || precision="--float32 tf32"
+      [ "$2" != tf32 ] || precision="--float32 tf32 --pad-vocabulary 128"
       [ "$2" != bf16 ] || precision="--amp bf16 --pad-vocabulary 128"
       [ "$2" != graph ] || precision="--amp bf16 --pad-vocabulary 128 --graph"
       # shellcheck disable=SC2086

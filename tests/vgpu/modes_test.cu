@@ -83,6 +83,16 @@ TEST_CASE("with VGPU_RESIDENT blocks wait for a multiprocessor") {
   CHECK_THAT(stuck.err, ContainsSubstring("meet") && ContainsSubstring("spins forever"));
 }
 
+TEST_CASE("a kernel asks for 100 KiB of shared memory", "[.][shared]") {
+  cuda_check(cudaFuncSetAttribute(meet, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 << 10));
+}
+TEST_CASE("VGPU_SHARED_KB is the most shared memory of a block") {
+  CHECK(run_case("[shared]", "VGPU_SHARED_KB=163").exit_code == 0);
+  const ProgramResult small = run_case("[shared]", "VGPU_SHARED_KB=99");
+  CHECK(small.exit_code != 0);
+  CHECK_THAT(small.out + small.err, ContainsSubstring("VGPU_SHARED_KB"));
+}
+
 TEST_CASE("an occupancy is asked of possible blocks only; a kernel's attributes are its limits") {
   int blocks = -1;
   CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, meet, 256, 0) == cudaSuccess);
