@@ -358,6 +358,8 @@ def rank_main(short):
     refused("tensors of the same size are needed, got 5 and 4 elements", lambda: dist.all_gather([torch.ones(5)] * world, x))
     refused("must hold world size", lambda: dist.all_gather_into_tensor(torch.zeros(4 * world + 1), x))
     refused("split sizes must add up", lambda: dist.all_to_all_single(x, x, [9] * world, [9] * world))
+    refused("overlap='yes' is unknown; choose 'auto', 'on' or 'off'",
+            lambda: ringsmith_torch.DistributedDataParallel(torch.nn.Linear(1, 1), overlap="yes"))
     if world == 1:
         refused("the group has no other rank", lambda: dist.recv(x))
     same(values(3, torch.float32, 0), values(3, torch.float32, 0), "the oracle itself")
