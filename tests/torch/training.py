@@ -4,7 +4,8 @@
     training.py [--worlds 2,3,4] [--short] [--only KINDS]
 
 In gloo's order of sums (algorithm gloo_ring) every loss and every parameter must have gloo's bits. In the backend's own
-order they may differ by rounding, but not more. Buckets in communication memory do not change the bits.
+order they may differ by rounding, but not more. Neither buckets in communication memory nor `overlap` change the bits,
+and steps with such buckets fault in no more pages than others.
 A kind that hangs or fails over gloo itself is reported, and not compared: at most one.
 Then it compares other features with gloo: ZeroRedundancyOptimizer, a join of uneven inputs, hooks, broadcast buffers.
 On PyTorch 2, FullyShardedDataParallel trains the GPT, too. On two ranks it must have gloo's bits, because a sum of two
