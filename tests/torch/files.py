@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Runs PyTorch's own test files with this backend in gloo's place.
 
-    files.py --source FOLDER [--only REGEX] [--cases REGEX] [--backend ringsmith|gloo] [--list FILE] [--table FILE...]
+    files.py --source FOLDER [--only REGEX] [--cases REGEX] [--backend ringsmith|gloo] [--list FILE [--resume]]
+             [--table FILE...]
 
 FOLDER is PyTorch's source, of the version that is installed, for instance from Debian (with a deb-src line in apt's
 sources):
@@ -14,7 +15,8 @@ group of this backend instead, under gloo's name. Each case runs in a process, w
 A case is passed, failed, or not applicable: it needs CUDA or a package that is not here, or never creates a group of
 gloo's. A failed case is run over gloo itself, too. It is expected to fail if it fails there, or if it passes an error's
 type but compares gloo's words, or if EXPECTED has a reason; otherwise the script fails.
---list writes a line of JSON per case, from which --table makes a table with a row per file and version.
+--list writes a line of JSON per case, from which --table makes a table with a row per file and version. All files take
+hours: with --resume, a run that was interrupted continues after the cases that the list has.
 """
 import argparse
 import collections
@@ -192,6 +194,7 @@ def innermost(text):
 
 def in_child(test, pipe, log):
     os.setpgrp()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1)
     os.dup2(out, 2)
@@ -259,19 +262,21 @@ def run_case(test, made):
     child.start()
     theirs.close()
     said = ("failed", f"did not end within {LIMIT} s", "")
-    if ours.poll(LIMIT):
-        try:
-            said = ours.recv()
-        except EOFError:
-            said = ("failed", "its process crashed", pathlib.Path(log).read_text(errors="replace")[-3000:])
-    else:
-        said = (*said[:2], stacks(child.pid, log))
-    if said[0] == "failed":  # a rank that crashed wrote its stack there
-        said = (*said[:2], said[2] + "\n" + pathlib.Path(log).read_text(errors="replace")[-3000:])
     try:
-        os.killpg(child.pid, signal.SIGKILL)  # with ranks that are left
-    except ProcessLookupError:
-        pass
+        if ours.poll(LIMIT):
+            try:
+                said = ours.recv()
+            except EOFError:
+                said = ("failed", "its process crashed", pathlib.Path(log).read_text(errors="replace")[-3000:])
+        else:
+            said = (*said[:2], stacks(child.pid, log))
+        if said[0] == "failed":  # a rank that crashed wrote its stack there
+            said = (*said[:2], said[2] + "\n" + pathlib.Path(log).read_text(errors="replace")[-3000:])
+    finally:
+        try:
+            os.killpg(child.pid, signal.SIGKILL)  # with ranks that are left
+        except ProcessLookupError:
+            pass
     child.join()
     pathlib.Path(log).unlink(missing_ok=True)
     if said[0] == "passed" and made[0] == before:
@@ -281,6 +286,9 @@ def run_case(test, made):
 
 def one_file(args):
     """Runs a file's cases and prints a line of JSON for each. Called in a process of its own."""
+    done = cases_in(args.list)[args.file] if args.resume else set()
+    if "(all)" in done:
+        return
     made = memoryview(mmap.mmap(-1, 8)).cast("q")
     top = pathlib.Path(args.source).resolve()
     out = os.fdopen(os.dup(1), "w")
@@ -299,18 +307,32 @@ def one_file(args):
         return say("(all)", "not applicable", f"cannot be imported: {error}")
     for test in cases_of(unittest.TestLoader().loadTestsFromModule(module)):
         name = ".".join(test.id().split(".")[-2:])
-        if re.search(args.cases, name):
+        if name not in done and re.search(args.cases, name):
             say(name, *run_case(test, made))
 
 
-def run_file(source, file, backend, cases):
+def cases_in(path):
+    """Returns the names of the cases in a list, by file."""
+    cases = collections.defaultdict(set)
+    if path and pathlib.Path(path).exists():
+        for line in pathlib.Path(path).read_text().splitlines():
+            row = json.loads(line)
+            cases[row["file"]].add(row["case"])
+    return cases
+
+
+def run_file(source, file, backend, cases, more=()):
     """Yields {"case", "verdict", "words", "text"} for the cases of the file."""
     with tempfile.TemporaryFile("w+") as errors:
         child = subprocess.Popen([sys.executable, __file__, "--source", source, "--file", file, "--backend", backend,
-                                  "--cases", cases], stdout=subprocess.PIPE, stderr=errors, text=True,
+                                  "--cases", cases, *more], stdout=subprocess.PIPE, stderr=errors, text=True,
                                  env={**os.environ, "PYTHONPATH": str(ranks.BUILD)})
-        for line in child.stdout:
-            yield json.loads(line)
+        try:
+            for line in child.stdout:
+                yield json.loads(line)
+        except BaseException:  # this script is being ended
+            child.terminate()
+            raise
         child.stdout.close()
         if child.wait():
             errors.seek(0)
@@ -370,13 +392,17 @@ def main():
     parser.add_argument("--cases", default="", help="a regular expression for Class.case")
     parser.add_argument("--backend", default="ringsmith", choices=("ringsmith", "gloo"))
     parser.add_argument("--list", help="a file for the list, to which lines are appended")
+    parser.add_argument("--resume", action="store_true", help="leave out the cases that the list has")
     parser.add_argument("--table", nargs="+", metavar="FILE", help="prints the table of lists")
     parser.add_argument("--file", help="(internal) run this file")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the processes of a case that runs
     if args.table:
         return table(args.table)
     if not args.source:
         parser.error("--source is missing")
+    if args.resume and not args.list:
+        parser.error("--resume needs --list")
     if args.file:
         return one_file(args)
     ranks.leave_if_impossible()
@@ -386,12 +412,13 @@ def main():
     files = dict.fromkeys(str(path.relative_to(tests)) for pattern in FILES for path in sorted(tests.glob(pattern)))
     if not files:
         sys.exit(f"files.py: no test files in {tests}: --source must be the folder of PyTorch's source")
+    resumed = ["--list", args.list, "--resume"] if args.resume else []
     counts, wrong = collections.Counter(), 0
     for file in files:
         if not re.search(args.only, file):
             continue
         begin, of = time.monotonic(), collections.Counter()
-        for row in run_file(args.source, file, args.backend, args.cases):
+        for row in run_file(args.source, file, args.backend, args.cases, resumed):
             row.update(file=file, version=version)
             judge(row, args)
             of[row["verdict"]] += 1
