@@ -43,7 +43,7 @@ LIMIT = 150  # seconds per case
 # Below test/distributed. A version of PyTorch need not have all of them.
 FILES = """
 test_c10d_common.py test_c10d_gloo.py test_c10d_spawn_gloo.py test_c10d_object_collectives.py test_collective_utils.py
-test_backends.py test_device_mesh.py test_functional_api.py test_pg_wrapper.py test_c10d_logger.py
+test_backends.py test_device_mesh.py test_functional_api.py test_pg_wrapper.py test_c10d_logger.py test_store.py
 test_inductor_collectives.py algorithms/test_join.py algorithms/quantization/test_quantization.py
 algorithms/ddp_comm_hooks/test_ddp_hooks.py optim/test_zero_redundancy_optimizer.py optim/test_named_optimizer.py
 _composable/test_*.py _composable/fsdp/test_*.py _composable/test_composability/test_*.py fsdp/test_*.py
@@ -118,8 +118,20 @@ def put_in_place(made):
             made[0] += 1
             return ringsmith_torch._C.make(store, rank, size, timeout, "", dataclasses.asdict(ringsmith_torch.Options()))
 
+    # PyTorch's wrapper, which compares the ranks' calls (DETAIL), sends its own messages over gloo.
+    make_wrapper = c10d._create_process_group_wrapper
+
+    def with_helper_of_gloo(*args, **kwargs):
+        c10d.ProcessGroupGloo = real
+        try:
+            return make_wrapper(*args, **kwargs)
+        finally:
+            c10d.ProcessGroupGloo = ProcessGroupGloo
+
     for module in (dist, c10d, sys.modules["torch._C._distributed_c10d"]):
         module.ProcessGroupGloo = ProcessGroupGloo
+        if hasattr(module, "_create_process_group_wrapper"):
+            module._create_process_group_wrapper = with_helper_of_gloo
     # DDP's logger takes a group that is called gloo for an object of gloo's class, and reads its devices: SIGSEGV.
     dist.Logger.set_construction_data_and_log = lambda *_: None
 
