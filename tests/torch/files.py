@@ -64,17 +64,18 @@ ON_CPUS = [
     (r"/pipelining/", r'torch.device\(f"cuda:{dev_id}"\)', 'torch.device("cpu")'),
 ]
 
-# Cases that pass over gloo and fail here, and why: regular expressions for FILE CASE.
-EXPECTED = {
-    r"^test_c10d_gloo.py (CommTest.test_broadcast_coalesced_gloo_cpu|DistributedDataParallelTest.test_gloo_backend_)":
-        "the case calls create_device() of gloo's own object",
-    r"^test_c10d_gloo.py GlooProcessGroupWithDispatchedCollectivesTests.test_all_to_all_single$":
-        "the case wants an error for a strided tensor, which works here",
-    r"^test_c10d_gloo.py ProcessGroupGlooTest.test_allreduce_coalesced_checks$":
-        "the case wants an error for an empty list, which is accepted here",
-    r"^test_c10d_gloo.py ProcessGroupGlooTest.test_set_gloo_pg_timeout$":
-        "PyTorch before 2.14 sets timeouts of gloo and NCCL only: ringsmith_torch.set_timeout()",
-}
+# Cases that pass over gloo and fail here: regular expressions for FILE CASE and for the exception, and the reason.
+EXPECTED = [
+    (r"^test_c10d_gloo.py (CommTest.test_broadcast_coalesced_gloo_cpu|DistributedDataParallelTest.test_gloo_backend_)",
+     "has no attribute 'create_device'", "the case calls `create_device()` of gloo's own object"),
+    (r"^test_c10d_gloo.py GlooProcessGroupWithDispatchedCollectivesTests.test_all_to_all_single$",
+     "ValueError not raised", "the case wants an error for a strided tensor, which works here"),
+    (r"^test_c10d_gloo.py ProcessGroupGlooTest.test_allreduce_coalesced_checks$",
+     "RuntimeError not raised", "the case wants an error for an empty list, which is accepted here"),
+    (r"^test_c10d_gloo.py ProcessGroupGlooTest.test_set_gloo_pg_timeout$",
+     "has no attribute 'options'", "PyTorch before 2.14 sets timeouts of gloo and NCCL only: `ringsmith_torch.set_timeout()`"),
+]
+BOTH = "fails over gloo, too"
 # The message of a case that passes several tensors per process to a group's own method.
 SEVERAL = "one tensor for each process is needed, got"
 # The message of a case that gets an exception of the right type, but with other words than gloo's.
@@ -89,6 +90,23 @@ def stub_of_expecttest():
         def assertExpectedInline(self, actual, expect, skip=0):
             self.assertEqual(actual.strip(), expect.strip())
     return types.SimpleNamespace(TestCase=TestCase, ACCEPT=False)
+
+
+def import_under_python_3_11():
+    """PyTorch 1.13's dataclasses have defaults that Python 3.11 refuses, because they have no hash."""
+    import dataclasses
+    dataclass = dataclasses.dataclass
+
+    def with_hash(cls=None, **options):
+        def make(of):
+            return dataclass(of, **{**options, "unsafe_hash": "__hash__" not in vars(of)})
+        return make if cls is None else make(cls)
+    dataclasses.dataclass = with_hash
+    try:
+        import torch.distributed._shard.checkpoint
+        import torch.distributed.fsdp  # noqa: F401
+    finally:
+        dataclasses.dataclass = dataclass
 
 
 def put_in_place(made):
@@ -167,6 +185,8 @@ def load(path, top, backend, made):
     sys.argv = [str(path)]  # PyTorch's modules parse the arguments
     import torch
     torch.set_num_threads(1)
+    if torch.__version__.startswith("1.") and sys.version_info >= (3, 11):
+        import_under_python_3_11()
     (put_in_place if backend == "ringsmith" else count_gloo)(made)
     from torch.testing._internal import common_distributed
 
@@ -358,31 +378,38 @@ def judge(row, args):
     if row["verdict"] != "failed" or args.backend != "ringsmith":
         return
     name = f"{row['file']} {row['case']}"
-    row["why"] = next((why for pattern, why in EXPECTED.items() if re.search(pattern, name)), "")
-    if not row["why"] and SEVERAL in row["text"]:
-        row["why"] = "several tensors per process in the group's own method; torch.distributed has no such call"
+    row["why"] = next((why for case, words, why in EXPECTED if re.search(case, name) and re.search(words, row["words"])), "")
     if not row["why"] and WORDS.search(row["text"]):
         row["why"] = "the error has the expected type, but not gloo's words"
+    if not row["why"] and SEVERAL in row["text"]:
+        row["why"] = "several tensors per process in the group's own method; `torch.distributed` has no such call"
     if not row["why"]:
         theirs = list(run_file(args.source, row["file"], "gloo", f"^{re.escape(row['case'])}$"))
-        if any(their["verdict"] == "failed" for their in theirs):
-            row["why"] = "fails over gloo, too"
+        failed = [their["words"] for their in theirs if their["verdict"] == "failed"]
+        if failed:
+            row["why"] = BOTH
+            row["gloo"] = failed[0]
 
 
 def table(lists):
     """Prints Markdown: a row per file with cases that are applicable, a column per list."""
     columns, versions, reasons = collections.defaultdict(dict), [], collections.defaultdict(lambda: [0] * len(lists))
+    files, not_imported = [set() for _ in lists], [[] for _ in lists]
     for number, path in enumerate(lists):
         rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
         versions.append(rows[0]["version"].split("+")[0])
         for row in rows:
+            files[number].add(row["file"])
+            if row["case"] == "(all)" and row["why"] == BOTH:
+                not_imported[number].append(row["file"])
+                continue
             counts = columns[row["file"]].setdefault(number, collections.Counter())
             counts[row["verdict"]] += 1
             if row["verdict"] == "failed":
                 reasons[row["why"] or f"**unexpected**: {row['case']}: {row['words']}"][number] += 1
     print("| file | " + " | ".join(f"{v}: passed, failed, not applicable" for v in versions) + " |")
     print("|---|" + "---|" * len(versions))
-    for file, of in columns.items():
+    for file, of in sorted(columns.items()):
         if any(c["passed"] or c["failed"] for c in of.values()):
             print(f"| `{file}` | " + " | ".join(", ".join(str(of[n][v]) for v in ("passed", "failed", "not applicable"))
                                                 if n in of else "" for n in range(len(lists))) + " |")
@@ -395,6 +422,9 @@ def table(lists):
     print("|---|" + "---|" * len(versions))
     for why, counts in reasons.items():
         print(f"| {why} | " + " | ".join(map(str, counts)) + " |")
+    for n, version in enumerate(versions):
+        print(f"\n{version}: {len(files[n])} files with cases. {len(not_imported[n])} of them cannot be imported, "
+              f"over gloo, either: {', '.join(f'`{file}`' for file in not_imported[n])}")
 
 
 def main():
