@@ -319,6 +319,11 @@ def run_case(test, made):
     return said
 
 
+def has_threads(test):
+    from torch.testing._internal import common_distributed
+    return isinstance(test, getattr(common_distributed, "MultiThreadedTestCase", ()))
+
+
 def one_file(args):
     """Runs a file's cases and prints a line of JSON for each. Called in a process of its own."""
     done = cases_in(args.list)[args.file] if args.resume else set()
@@ -342,7 +347,11 @@ def one_file(args):
         return say("(all)", "not applicable", f"cannot be imported: {error}")
     for test in cases_of(unittest.TestLoader().loadTestsFromModule(module)):
         name = ".".join(test.id().split(".")[-2:])
-        if name not in done and re.search(args.cases, name):
+        if name in done or not re.search(args.cases, name):
+            continue
+        if has_threads(test):
+            say(name, "not applicable", "its ranks are threads, in a group of PyTorch's for such tests")
+        else:
             say(name, *run_case(test, made))
 
 
