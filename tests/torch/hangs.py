@@ -86,8 +86,10 @@ def stopped():
     """Runs, in a session of its own, a rank that ends after 3 s; stops all of them for longer than both deadlines."""
     with tempfile.TemporaryDirectory() as folder:
         begun = pathlib.Path(folder, "begun")
-        program = (f"import pathlib, ranks; done = ranks.run(1, {__file__!r}, '--rank', 'ends_soon', limit={2 * DEADLINE},"
-                   f" quiet={DEADLINE}, watch=lambda *_: pathlib.Path({str(begun)!r}).touch()); ranks.expect_success(done, 'a rank')")
+        program = (f"import pathlib, ranks\n"
+                   f"done = ranks.run(1, {__file__!r}, '--rank', 'ends_soon', limit={2 * DEADLINE}, quiet={DEADLINE},\n"
+                   f"                 watch=lambda *_: pathlib.Path({str(begun)!r}).touch())\n"
+                   f"ranks.expect_success(done, 'a rank')")
         child = subprocess.Popen([ranks.PYTHON, "-c", program], cwd=pathlib.Path(__file__).parent, start_new_session=True,
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         while not begun.exists() and child.poll() is None:
