@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Runs PyTorch's own test files with this backend in gloo's place.
 
-    files.py --source FOLDER [--only REGEX] [--cases REGEX] [--backend ringsmith|gloo] [--list FILE] [--table FILE...]
+    files.py --source FOLDER [--only REGEX] [--cases REGEX] [--backend ringsmith|gloo] [--list FILE [--resume]]
+             [--table FILE...]
 
 FOLDER is PyTorch's source, of the version that is installed, for instance from Debian (with a deb-src line in apt's
 sources):
@@ -14,7 +15,8 @@ group of this backend instead, under gloo's name. Each case runs in a process, w
 A case is passed, failed, or not applicable: it needs CUDA or a package that is not here, or never creates a group of
 gloo's. A failed case is run over gloo itself, too. It is expected to fail if it fails there, or if it passes an error's
 type but compares gloo's words, or if EXPECTED has a reason; otherwise the script fails.
---list writes a line of JSON per case, from which --table makes a table with a row per file and version.
+--list writes a line of JSON per case, from which --table makes a table with a row per file and version. All files take
+hours: with --resume, a run that was interrupted continues after the cases that the list has.
 """
 import argparse
 import collections
@@ -41,7 +43,7 @@ LIMIT = 150  # seconds per case
 # Below test/distributed. A version of PyTorch need not have all of them.
 FILES = """
 test_c10d_common.py test_c10d_gloo.py test_c10d_spawn_gloo.py test_c10d_object_collectives.py test_collective_utils.py
-test_backends.py test_device_mesh.py test_functional_api.py test_pg_wrapper.py test_c10d_logger.py
+test_backends.py test_device_mesh.py test_functional_api.py test_pg_wrapper.py test_c10d_logger.py test_store.py
 test_inductor_collectives.py algorithms/test_join.py algorithms/quantization/test_quantization.py
 algorithms/ddp_comm_hooks/test_ddp_hooks.py optim/test_zero_redundancy_optimizer.py optim/test_named_optimizer.py
 _composable/test_*.py _composable/fsdp/test_*.py _composable/test_composability/test_*.py fsdp/test_*.py
@@ -62,17 +64,18 @@ ON_CPUS = [
     (r"/pipelining/", r'torch.device\(f"cuda:{dev_id}"\)', 'torch.device("cpu")'),
 ]
 
-# Cases that pass over gloo and fail here, and why: regular expressions for FILE CASE.
-EXPECTED = {
-    r"^test_c10d_gloo.py (CommTest.test_broadcast_coalesced_gloo_cpu|DistributedDataParallelTest.test_gloo_backend_)":
-        "the case calls create_device() of gloo's own object",
-    r"^test_c10d_gloo.py GlooProcessGroupWithDispatchedCollectivesTests.test_all_to_all_single$":
-        "the case wants an error for a strided tensor, which works here",
-    r"^test_c10d_gloo.py ProcessGroupGlooTest.test_allreduce_coalesced_checks$":
-        "the case wants an error for an empty list, which is accepted here",
-    r"^test_c10d_gloo.py ProcessGroupGlooTest.test_set_gloo_pg_timeout$":
-        "PyTorch before 2.14 sets timeouts of gloo and NCCL only: ringsmith_torch.set_timeout()",
-}
+# Cases that pass over gloo and fail here: regular expressions for FILE CASE and for the exception, and the reason.
+EXPECTED = [
+    (r"^test_c10d_gloo.py (CommTest.test_broadcast_coalesced_gloo_cpu|DistributedDataParallelTest.test_gloo_backend_)",
+     "has no attribute 'create_device'", "the case calls `create_device()` of gloo's own object"),
+    (r"^test_c10d_gloo.py GlooProcessGroupWithDispatchedCollectivesTests.test_all_to_all_single$",
+     "ValueError not raised", "the case wants an error for a strided tensor, which works here"),
+    (r"^test_c10d_gloo.py ProcessGroupGlooTest.test_allreduce_coalesced_checks$",
+     "RuntimeError not raised", "the case wants an error for an empty list, which is accepted here"),
+    (r"^test_c10d_gloo.py ProcessGroupGlooTest.test_set_gloo_pg_timeout$",
+     "has no attribute 'options'", "PyTorch before 2.14 sets timeouts of gloo and NCCL only: `ringsmith_torch.set_timeout()`"),
+]
+BOTH = "fails over gloo, too"
 # The message of a case that passes several tensors per process to a group's own method.
 SEVERAL = "one tensor for each process is needed, got"
 # The message of a case that gets an exception of the right type, but with other words than gloo's.
@@ -87,6 +90,23 @@ def stub_of_expecttest():
         def assertExpectedInline(self, actual, expect, skip=0):
             self.assertEqual(actual.strip(), expect.strip())
     return types.SimpleNamespace(TestCase=TestCase, ACCEPT=False)
+
+
+def import_under_python_3_11():
+    """PyTorch 1.13's dataclasses have defaults that Python 3.11 refuses, because they have no hash."""
+    import dataclasses
+    dataclass = dataclasses.dataclass
+
+    def with_hash(cls=None, **options):
+        def make(of):
+            return dataclass(of, **{**options, "unsafe_hash": "__hash__" not in vars(of)})
+        return make if cls is None else make(cls)
+    dataclasses.dataclass = with_hash
+    try:
+        import torch.distributed._shard.checkpoint
+        import torch.distributed.fsdp  # noqa: F401
+    finally:
+        dataclasses.dataclass = dataclass
 
 
 def put_in_place(made):
@@ -116,8 +136,20 @@ def put_in_place(made):
             made[0] += 1
             return ringsmith_torch._C.make(store, rank, size, timeout, "", dataclasses.asdict(ringsmith_torch.Options()))
 
+    # PyTorch's wrapper, which compares the ranks' calls (DETAIL), sends its own messages over gloo.
+    make_wrapper = c10d._create_process_group_wrapper
+
+    def with_helper_of_gloo(*args, **kwargs):
+        c10d.ProcessGroupGloo = real
+        try:
+            return make_wrapper(*args, **kwargs)
+        finally:
+            c10d.ProcessGroupGloo = ProcessGroupGloo
+
     for module in (dist, c10d, sys.modules["torch._C._distributed_c10d"]):
         module.ProcessGroupGloo = ProcessGroupGloo
+        if hasattr(module, "_create_process_group_wrapper"):
+            module._create_process_group_wrapper = with_helper_of_gloo
     # DDP's logger takes a group that is called gloo for an object of gloo's class, and reads its devices: SIGSEGV.
     dist.Logger.set_construction_data_and_log = lambda *_: None
 
@@ -153,6 +185,8 @@ def load(path, top, backend, made):
     sys.argv = [str(path)]  # PyTorch's modules parse the arguments
     import torch
     torch.set_num_threads(1)
+    if torch.__version__.startswith("1.") and sys.version_info >= (3, 11):
+        import_under_python_3_11()
     (put_in_place if backend == "ringsmith" else count_gloo)(made)
     from torch.testing._internal import common_distributed
 
@@ -192,6 +226,7 @@ def innermost(text):
 
 def in_child(test, pipe, log):
     os.setpgrp()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1)
     os.dup2(out, 2)
@@ -259,19 +294,24 @@ def run_case(test, made):
     child.start()
     theirs.close()
     said = ("failed", f"did not end within {LIMIT} s", "")
-    if ours.poll(LIMIT):
-        try:
-            said = ours.recv()
-        except EOFError:
-            said = ("failed", "its process crashed", pathlib.Path(log).read_text(errors="replace")[-3000:])
-    else:
-        said = (*said[:2], stacks(child.pid, log))
-    if said[0] == "failed":  # a rank that crashed wrote its stack there
-        said = (*said[:2], said[2] + "\n" + pathlib.Path(log).read_text(errors="replace")[-3000:])
     try:
-        os.killpg(child.pid, signal.SIGKILL)  # with ranks that are left
-    except ProcessLookupError:
-        pass
+        left = LIMIT
+        while left and not ours.poll(1):  # a pause of the whole test (Ctrl-Z) counts as one second
+            left -= 1
+        if left:
+            try:
+                said = ours.recv()
+            except EOFError:
+                said = ("failed", "its process crashed", pathlib.Path(log).read_text(errors="replace")[-3000:])
+        else:
+            said = (*said[:2], stacks(child.pid, log))
+        if said[0] == "failed":  # a rank that crashed wrote its stack there
+            said = (*said[:2], said[2] + "\n" + pathlib.Path(log).read_text(errors="replace")[-3000:])
+    finally:
+        try:
+            os.killpg(child.pid, signal.SIGKILL)  # with ranks that are left
+        except ProcessLookupError:
+            pass
     child.join()
     pathlib.Path(log).unlink(missing_ok=True)
     if said[0] == "passed" and made[0] == before:
@@ -279,8 +319,16 @@ def run_case(test, made):
     return said
 
 
+def has_threads(test):
+    from torch.testing._internal import common_distributed
+    return isinstance(test, getattr(common_distributed, "MultiThreadedTestCase", ()))
+
+
 def one_file(args):
     """Runs a file's cases and prints a line of JSON for each. Called in a process of its own."""
+    done = cases_in(args.list)[args.file] if args.resume else set()
+    if "(all)" in done:
+        return
     made = memoryview(mmap.mmap(-1, 8)).cast("q")
     top = pathlib.Path(args.source).resolve()
     out = os.fdopen(os.dup(1), "w")
@@ -299,18 +347,36 @@ def one_file(args):
         return say("(all)", "not applicable", f"cannot be imported: {error}")
     for test in cases_of(unittest.TestLoader().loadTestsFromModule(module)):
         name = ".".join(test.id().split(".")[-2:])
-        if re.search(args.cases, name):
+        if name in done or not re.search(args.cases, name):
+            continue
+        if has_threads(test):
+            say(name, "not applicable", "its ranks are threads, in a group of PyTorch's for such tests")
+        else:
             say(name, *run_case(test, made))
 
 
-def run_file(source, file, backend, cases):
+def cases_in(path):
+    """Returns the names of the cases in a list, by file."""
+    cases = collections.defaultdict(set)
+    if path and pathlib.Path(path).exists():
+        for line in pathlib.Path(path).read_text().splitlines():
+            row = json.loads(line)
+            cases[row["file"]].add(row["case"])
+    return cases
+
+
+def run_file(source, file, backend, cases, more=()):
     """Yields {"case", "verdict", "words", "text"} for the cases of the file."""
     with tempfile.TemporaryFile("w+") as errors:
         child = subprocess.Popen([sys.executable, __file__, "--source", source, "--file", file, "--backend", backend,
-                                  "--cases", cases], stdout=subprocess.PIPE, stderr=errors, text=True,
+                                  "--cases", cases, *more], stdout=subprocess.PIPE, stderr=errors, text=True,
                                  env={**os.environ, "PYTHONPATH": str(ranks.BUILD)})
-        for line in child.stdout:
-            yield json.loads(line)
+        try:
+            for line in child.stdout:
+                yield json.loads(line)
+        except BaseException:  # this script is being ended
+            child.terminate()
+            raise
         child.stdout.close()
         if child.wait():
             errors.seek(0)
@@ -324,31 +390,38 @@ def judge(row, args):
     if row["verdict"] != "failed" or args.backend != "ringsmith":
         return
     name = f"{row['file']} {row['case']}"
-    row["why"] = next((why for pattern, why in EXPECTED.items() if re.search(pattern, name)), "")
-    if not row["why"] and SEVERAL in row["text"]:
-        row["why"] = "several tensors per process in the group's own method; torch.distributed has no such call"
+    row["why"] = next((why for case, words, why in EXPECTED if re.search(case, name) and re.search(words, row["words"])), "")
     if not row["why"] and WORDS.search(row["text"]):
         row["why"] = "the error has the expected type, but not gloo's words"
+    if not row["why"] and SEVERAL in row["text"]:
+        row["why"] = "several tensors per process in the group's own method; `torch.distributed` has no such call"
     if not row["why"]:
         theirs = list(run_file(args.source, row["file"], "gloo", f"^{re.escape(row['case'])}$"))
-        if any(their["verdict"] == "failed" for their in theirs):
-            row["why"] = "fails over gloo, too"
+        failed = [their["words"] for their in theirs if their["verdict"] == "failed"]
+        if failed:
+            row["why"] = BOTH
+            row["gloo"] = failed[0]
 
 
 def table(lists):
     """Prints Markdown: a row per file with cases that are applicable, a column per list."""
     columns, versions, reasons = collections.defaultdict(dict), [], collections.defaultdict(lambda: [0] * len(lists))
+    files, not_imported = [set() for _ in lists], [[] for _ in lists]
     for number, path in enumerate(lists):
         rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
         versions.append(rows[0]["version"].split("+")[0])
         for row in rows:
+            files[number].add(row["file"])
+            if row["case"] == "(all)" and row["why"] == BOTH:
+                not_imported[number].append(row["file"])
+                continue
             counts = columns[row["file"]].setdefault(number, collections.Counter())
             counts[row["verdict"]] += 1
             if row["verdict"] == "failed":
                 reasons[row["why"] or f"**unexpected**: {row['case']}: {row['words']}"][number] += 1
     print("| file | " + " | ".join(f"{v}: passed, failed, not applicable" for v in versions) + " |")
     print("|---|" + "---|" * len(versions))
-    for file, of in columns.items():
+    for file, of in sorted(columns.items()):
         if any(c["passed"] or c["failed"] for c in of.values()):
             print(f"| `{file}` | " + " | ".join(", ".join(str(of[n][v]) for v in ("passed", "failed", "not applicable"))
                                                 if n in of else "" for n in range(len(lists))) + " |")
@@ -361,6 +434,9 @@ def table(lists):
     print("|---|" + "---|" * len(versions))
     for why, counts in reasons.items():
         print(f"| {why} | " + " | ".join(map(str, counts)) + " |")
+    for n, version in enumerate(versions):
+        print(f"\n{version}: {len(files[n])} files with cases. {len(not_imported[n])} of them cannot be imported, "
+              f"over gloo, either: {', '.join(f'`{file}`' for file in not_imported[n])}")
 
 
 def main():
@@ -370,13 +446,17 @@ def main():
     parser.add_argument("--cases", default="", help="a regular expression for Class.case")
     parser.add_argument("--backend", default="ringsmith", choices=("ringsmith", "gloo"))
     parser.add_argument("--list", help="a file for the list, to which lines are appended")
+    parser.add_argument("--resume", action="store_true", help="leave out the cases that the list has")
     parser.add_argument("--table", nargs="+", metavar="FILE", help="prints the table of lists")
     parser.add_argument("--file", help="(internal) run this file")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the processes of a case that runs
     if args.table:
         return table(args.table)
     if not args.source:
         parser.error("--source is missing")
+    if args.resume and not args.list:
+        parser.error("--resume needs --list")
     if args.file:
         return one_file(args)
     ranks.leave_if_impossible()
@@ -386,12 +466,13 @@ def main():
     files = dict.fromkeys(str(path.relative_to(tests)) for pattern in FILES for path in sorted(tests.glob(pattern)))
     if not files:
         sys.exit(f"files.py: no test files in {tests}: --source must be the folder of PyTorch's source")
+    resumed = ["--list", args.list, "--resume"] if args.resume else []
     counts, wrong = collections.Counter(), 0
     for file in files:
         if not re.search(args.only, file):
             continue
         begin, of = time.monotonic(), collections.Counter()
-        for row in run_file(args.source, file, args.backend, args.cases):
+        for row in run_file(args.source, file, args.backend, args.cases, resumed):
             row.update(file=file, version=version)
             judge(row, args)
             of[row["verdict"]] += 1

@@ -4,12 +4,17 @@
     hangs.py
 
 Both deadlines are tried (the whole run's, and that of a run that prints nothing), and three ways to hang: in Python, in
-this backend's wait for another rank, and in a C function that never releases the interpreter's lock.
+this backend's wait for another rank, and in a C function that never releases the interpreter's lock. A test that is
+stopped for longer than its deadlines, and then continued, has no rank that hangs.
 """
 import argparse
 import ctypes
 import os
+import pathlib
+import signal
+import subprocess
 import sys
+import tempfile
 import time
 
 import ranks
@@ -32,10 +37,17 @@ def holds_the_lock():
     ctypes.PyDLL(None).sleep(1000)  # unlike CDLL, PyDLL keeps the lock
 
 
+def ends_soon():
+    for _ in range(30):  # a single sleep would be over when the process continues
+        time.sleep(0.1)
+
+
 CASES = {f.__name__: f for f in (sleeps_in_python, waits_for_a_rank, holds_the_lock)}
 
 
 def rank_main(case, joins):
+    if case == "ends_soon":
+        return ends_soon()
     rank = int(os.environ["RANK"])
     if joins:
         ranks.join()
@@ -70,6 +82,27 @@ def hang(case, what, joins, **deadline):
     print(f"{what}: aborted, and its stack is in its output", flush=True)
 
 
+def stopped():
+    """Runs, in a session of its own, a rank that ends after 3 s; stops all of them for longer than both deadlines."""
+    with tempfile.TemporaryDirectory() as folder:
+        begun = pathlib.Path(folder, "begun")
+        program = (f"import pathlib, ranks\n"
+                   f"done = ranks.run(1, {__file__!r}, '--rank', 'ends_soon', limit={2 * DEADLINE}, quiet={DEADLINE},\n"
+                   f"                 watch=lambda *_: pathlib.Path({str(begun)!r}).touch())\n"
+                   f"ranks.expect_success(done, 'a rank')")
+        child = subprocess.Popen([ranks.PYTHON, "-c", program], cwd=pathlib.Path(__file__).parent, start_new_session=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        while not begun.exists() and child.poll() is None:
+            time.sleep(0.01)
+        time.sleep(0.5)
+        os.killpg(child.pid, signal.SIGSTOP)
+        time.sleep(3 * DEADLINE)
+        os.killpg(child.pid, signal.SIGCONT)
+        said = child.communicate(timeout=SOON)[0]
+        assert child.returncode == 0, f"a test that was stopped, and continued: {said}"
+        print("a test that was stopped for longer than its deadlines: no rank is aborted", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rank", help="(internal) be a rank, in this case")
@@ -81,6 +114,7 @@ def main():
     hang("sleeps_in_python", "a rank that sleeps, by the limit", False, limit=3 * DEADLINE)
     for case in CASES:
         hang(case, f"{case}, by the silence", True, quiet=DEADLINE, limit=600)
+    stopped()
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("RINGSMITH_TORCH_BUILD", TOP / "build/torch"))
 PYTHON = "/usr/bin/python3"
 NOT_RUN = 77
+PAUSE = 2.0  # seconds: if a poll takes longer, the test itself was stopped (Ctrl-Z, a machine that sleeps)
 
 
 @dataclasses.dataclass
@@ -104,7 +105,8 @@ def alive(process):
 def run(world, program, *args, limit=120, quiet=None, watch=None, **more):
     """Runs all ranks of a program to their ends. Meanwhile watch(processes, said) may act on them; said(rank) is the
     output of a rank so far. Ranks that have not ended after limit seconds are aborted, and their stacks are in their
-    outputs; so are all ranks if none has printed anything for quiet seconds."""
+    outputs; so are all ranks if none has printed anything for quiet seconds. Time in which the test itself was stopped
+    does not count."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.monotonic()
         ranks = []
@@ -113,12 +115,18 @@ def run(world, program, *args, limit=120, quiet=None, watch=None, **more):
             ranks.append((subprocess.Popen([PYTHON, str(program), *map(str, args)], stdout=log, stderr=subprocess.STDOUT,
                                            env=environment(rank, world, STORE=f"{folder}/store", **more)), log))
         ends = {}
-        printed, last = 0, start
+        printed, last, polled = 0, start, start
         try:
             if watch:
                 watch([process for process, _ in ranks], lambda rank: pathlib.Path(f"{folder}/rank-{rank}").read_text())
-                last = time.monotonic()
-            while len(ends) < world and time.monotonic() - start < limit:
+                last = polled = time.monotonic()
+            while len(ends) < world:
+                paused = time.monotonic() - polled
+                polled += paused
+                if paused > PAUSE:
+                    start, last = start + paused, last + paused
+                if polled - start > limit:
+                    break
                 for rank, (process, _) in enumerate(ranks):
                     if rank not in ends and process.poll() is not None:
                         ends[rank] = time.monotonic() - start
