@@ -59,6 +59,12 @@ def given_twice(lab):
                     seen)
         lists = {seen[f"cards.{i}"] for i in range(4)} - {""}
         expect.that(len(lists) <= 1, f"two processes are rank {twice}, and the ranks met different ones", seen)
+    for late in ([0, 0, 60, 120], [120, 0, 60, 0]):  # only one process is refused; the others meet
+        seen = lab.run("meet", world=3, ranks=[0, 1, 1, 2], late=late, patience=15_000)
+        errors = [seen[f"error.{i}"] for i in range(4)]
+        refused = [i for i in range(4) if "rank 1 was given twice" in errors[i]]
+        expect.that(len(refused) == 1 and refused[0] in (1, 2) and errors.count("") == 3,
+                    f"two processes are rank 1: one of them must be refused, and the others must meet: {errors}", seen)
 
 
 @lab_test

@@ -170,6 +170,13 @@ def overlap(lab):
             p(name, row, p("slice", row, 0, 3, 4, 1))                   # one number everywhere
             p(name, p("slice", row, 0, 0, 99, 2), p("slice", row, 0, -2 * size, 99, 1))
             p.run()
+            for forward in (True, False):  # equal strides, and neither the first nor the last element moves first
+                p = Program(lab)
+                wide = p("empty", size + 1, size + 1)
+                parts = [p("transpose", p("slice", p("slice", wide, 0, a, a + size, 1), 1, 1 - a, 1 - a + size, 1), 0, 1)
+                         for a in (0, 1)]
+                p(name, *(parts if forward else reversed(parts)))
+                p.run()
     for value in (-0.0, math.inf, -math.inf, math.nan):  # numbers move bit by bit
         p = Program(lab)
         m, other = p("empty", 2, 3), p("empty", 3, 2)

@@ -210,3 +210,8 @@ def sample_seeds(lab):
     large = [0, 1, 1 << 16, 1 << 31, 1 << 32, (1 << 32) + 1, 1 << 40]
     distinct(lab, [*large, -(1 << 63)], large, large)
     distinct(lab, [lab.random.randrange(1 << 40)], epochs=[0, 1, 2], samples=list(range(100_000)))
+    # In a sum such as 1000003 epoch + sample, with any factor below 2^30, two of these meet; likewise with ^.
+    steps = [*range(1 << 15), *range(1 << 15, 1 << 30, 1 << 15)]
+    distinct(lab, [lab.random.randrange(1 << 40)], epochs=[0, 1], samples=steps)
+    distinct(lab, [0, 1], epochs=[0], samples=steps)
+    distinct(lab, [0, 1], epochs=steps, samples=[0])

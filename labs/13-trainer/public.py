@@ -321,7 +321,10 @@ def resume(lab):
             job.values[0] = -0.0  # no step changes it
         whole = lab.run("train", **job.request(world))
         for before in (1, 4, 6, 12):  # the last one leaves nothing to do
-            resumed(lab, job, world, whole, save_every=3 if before > 1 else 1, before=before)
+            every = 3 if before > 1 else 1
+            seen = resumed(lab, job, world, whole, save_every=every, before=before)
+            expect.equal(f"the checkpoints of a job of {before} steps that saves every {every}", seen["saves"],
+                         before // every, seen)
     resumed(lab, job, world, whole, save_every=3, before=6, then_save_every=0)  # resumes, and saves nothing
 
 

@@ -69,8 +69,8 @@ inline Values numbers_of(const Tensor& t) {
 }
 
 // Task 1. Returns c with c(i, j) = sum over k of a(i, k) b(k, j). a and b have two dimensions and
-// may be any views (a transpose, a column of another tensor): read them in place. Refuses unequal
-// inner sizes with lab01::refuse.
+// may be any views (a transpose, a column of another tensor), which can be read without a copy.
+// Refuses unequal inner sizes with lab01::refuse.
 inline Tensor matmul(const Tensor& a, const Tensor& b) {
 #ifdef SOLUTION
   if (a.dim() != 2 || b.dim() != 2 || a.sizes()[1] != b.sizes()[0])

@@ -2,6 +2,9 @@
 #include LAB17_HOOKS
 #include LAB17_JOIN
 
+#include <bit>
+#include <cstdint>
+
 #include "labs/17-beyond/on_ranks.hpp"
 
 using namespace on_ranks;
@@ -114,7 +117,8 @@ class ToyModel {
         slope_(float(in.number("slope"))),
         lr_(float(in.number("lr"))),
         state_(in.floats(of_rank("state", rank))),
-        gradient_(state_.size() - 1, kGuard) {
+        gradient_(state_.size() - 1, kGuard),
+        left_(gradient_) {
     std::size_t at = 0;
     int index = 0;
     for (const std::int64_t size : in.integers("buckets")) {
@@ -140,6 +144,14 @@ class ToyModel {
     open_ = false;
     deeds_ += "s ";
     for (std::size_t i = 0; i < gradient_.size(); ++i) state_[i] -= lr_ * gradient_[i];
+    left_ = gradient_;
+  }
+  // Returns how many gradients have changed since the last step.
+  [[nodiscard]] std::int64_t touched() const {
+    std::int64_t count = 0;
+    for (std::size_t i = 0; i < left_.size(); ++i)
+      count += std::bit_cast<std::uint32_t>(gradient_[i]) != std::bit_cast<std::uint32_t>(left_[i]);
+    return count;
   }
   [[nodiscard]] std::span<float> state() { return state_; }
   [[nodiscard]] const std::string& deeds() const { return deeds_; }
@@ -147,7 +159,7 @@ class ToyModel {
  private:
   std::vector<float> offset_;
   float slope_, lr_;
-  std::vector<float> state_, gradient_;
+  std::vector<float> state_, gradient_, left_;
   std::vector<Bucket> buckets_;
   std::string deeds_;
   bool open_ = false;
@@ -182,7 +194,7 @@ KIT_SCENARIO(join) {
     const int rank = group.rank();
     ToyModel model(in, rank);
     std::vector<float> states;
-    std::vector<std::int64_t> steps;
+    std::vector<std::int64_t> steps, touched;
     std::string thrown;
     for (std::int64_t round = 0; round < in.integer("rounds"); ++round) {
       std::vector<int> batches;
@@ -194,10 +206,12 @@ KIT_SCENARIO(join) {
         thrown += e.what();
       }
       thrown += "\n";
+      touched.push_back(model.touched());
       append(states, model.state());
     }
     out.put(of_rank("states", rank), states);
     out.put(of_rank("steps", rank), steps);
+    out.put(of_rank("touched", rank), touched);
     out.put(of_rank("thrown", rank), thrown);
     out.put(of_rank("deeds", rank), model.deeds());
   });

@@ -109,7 +109,7 @@ class Join {
 // Task 7. Trains on this rank's batches, in order. For each: model.backward(batch), the average of
 // each of model.buckets() in order, model.step(). Gradients are divided by divisor() before they
 // are summed, as in task 1. While other ranks still have batches, a rank without one contributes
-// zeros, and leaves its own model unchanged: no backward, no step.
+// zeros, and leaves its own model unchanged: no backward, no step, no change to its buckets.
 //
 // Task 8. At the end all ranks receive model.state() of the rank that is the authority. Returns
 // the number of steps, which is the same on all ranks.

@@ -312,6 +312,8 @@ class Joined:
                 when = f"after training {number} (batches: {has}) on rank {rank}"
                 expect.equal(f"what is thrown {when}", seen[f"thrown.{rank}"].split("\n")[number], thrown, seen)
                 expect.equal(f"the number of steps {when}", seen[f"steps.{rank}"][number], steps, seen)
+                expect.equal(f"gradients in the model's buckets that have changed since its last step, {when}",
+                             seen[f"touched.{rank}"][number], 0, seen)
                 size = self.size + 1
                 part = seen[f"states.{rank}"][number * size:][:size]
                 same(f"the state {when}, whose last element is the running statistic,", part, floats(states[rank]), seen)

@@ -149,6 +149,9 @@ def forms(lab):
         want = mtbf if save >= 2 * mtbf else math.sqrt(2 * save * mtbf) * (1 + x / 3 + x * x / 9) - save
         expect.near(f"Daly's interval, saves of {save:g}, an MTBF of {mtbf:g}", value, want, seen, 1e-7)
     slow = [(lab.random.uniform(0, 9), lab.random.uniform(0.1, 9), n) for n in (1, 2, 7, 1000, 16384, 100_000)]
+    # A logarithm with one or two terms comes close to the sum for many ranks; these are too few.
+    slow += [(0.0, lab.random.uniform(0.1, 9), lab.random.randrange(*between))
+             for between in ((8, 100), (100, 1000), (1001, 2500))]
     slow += [(0.0, 1.0, 16384), (1.0, 0.0, 16384)]
     got, seen = formula(lab, "expected_slowest", *slow)
     for (base, jitter, n), value in zip(slow, got):
