@@ -213,6 +213,29 @@ KIT_SCENARIO(chain) {
   out.put("fired", fired);
 }
 
+// Builds one graph after another, w + w + ... with lengths[i] additions, each in the memory that the
+// one before it has freed. Reports the gradient of w in each, 0 for none; ends with the first error.
+KIT_SCENARIO(successive) {
+  const Var w = lab03::leaf({1.0});
+  std::vector<double> grads;
+  std::string error;
+  for (const std::int64_t length : in.integers("lengths")) {
+    if (!error.empty()) break;
+    Var h = w;
+    for (std::int64_t i = 0; i < length; ++i) h = lab03::add(h, w);
+    try {
+      lab03::backward(h);
+    } catch (const std::exception& e) {
+      error = std::string("an exception: ") + e.what();
+    }
+    const Values* grad = lab03::grad(w);
+    grads.push_back(grad == nullptr || grad->empty() ? 0 : grad->front());
+    lab03::zero_grad(w);
+  }
+  out.put("grads", grads);
+  out.put("error", error);
+}
+
 // Runs a small training loop with long vectors, and records the bytes allocated after each step.
 KIT_SCENARIO(memory) {
   const auto size = std::size_t(in.integer("size"));

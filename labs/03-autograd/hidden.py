@@ -143,6 +143,11 @@ def second_backward(lab):
         check_grads(p, seen, 2, p.gradients(other), "after a backward whose hook threw, zero_grad, and another graph's")
         expect.equal("in which backwards the hooks ran", list(seen["log"][0::4]), [0, 2], seen)
 
+    lengths = [lab.random.randrange(1, 9) for _ in range(60)]  # graphs whose nodes are where those of earlier graphs were
+    seen = lab.run("successive", lengths=lengths)
+    expect.equal("what a backward of a new graph throws", seen["error"], "", seen)
+    expect.equal("the gradients in graphs that follow each other", list(seen["grads"]), [n + 1.0 for n in lengths], seen)
+
 
 @lab_test
 def in_time(lab):
