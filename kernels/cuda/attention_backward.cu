@@ -11,12 +11,13 @@
 //
 //   keys:     dV += P^T dOut    dK += dS^T Q                 queries:   dQ += dS K
 //
-// 16 x 16 threads share a tile of 64 x 64 scores. A thread has the scores of 4 queries and 4 keys:
+// 16 x 16 threads share a tile of 64 x 64 scores. A thread has the scores of 4 queries and 4 keys,
+// and loads 4 packs of Q and 4 of K, along d, for 64 multiply-adds. Its keys are 16 apart, so that
+// the threads of a warp read neighbouring rows, which are in different banks:
 //
-//              key   0  1 .. 15 | 16 17 .. 31 | ..      For 4 elements of each, it loads 4 packs of
-//   query 0 .. 3     t0 t1   t15  t0 t1    t15          Q and 4 of K, for 64 multiply-adds. Its keys
-//   query 4 .. 7     t16 ..       t16 ..                are 16 apart, so that the threads of a warp
-//                                                       read neighbouring rows: other banks.
+//              key   0   1  ..  15 |  16  17  ..  31 | ..
+//   query 0 .. 3    t0  t1  .. t15 |  t0  t1  .. t15 | ..
+//   query 4 .. 7   t16 t17  .. t31 | t16 t17  .. t31 | ..
 #include <cmath>
 
 #include "kernels/cuda/attention_tiles.cuh"
