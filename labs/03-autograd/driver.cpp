@@ -213,8 +213,9 @@ KIT_SCENARIO(chain) {
   out.put("fired", fired);
 }
 
-// Builds one graph after another, w + w + ... with lengths[i] additions, each in the memory that the
-// one before it has freed. Reports the gradient of w in each, 0 for none; ends with the first error.
+// Builds one graph after another, w + w + ... with lengths[i] additions, each in the memory that
+// the one before it has freed. Reports the gradient of w in each, 0 for none; ends with the first
+// error.
 KIT_SCENARIO(successive) {
   const Var w = lab03::leaf({1.0});
   std::vector<double> grads;
