@@ -33,11 +33,24 @@ def subtract(a, b):
     return out
 
 
+def spans_of(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return [s for s in json.load(file)["traceEvents"] if s["ph"] == "X"]
+    except OSError as error:
+        sys.exit(f"by_name.py: cannot read '{path}': {error.strerror}")
+    except (ValueError, KeyError, TypeError):
+        sys.exit(f"by_name.py: '{path}' is not a trace: give the trace.json that a training program wrote to its --run-dir")
+
+
 def main():
-    with open(sys.argv[1], encoding="utf-8") as file:
-        spans = [s for s in json.load(file)["traceEvents"] if s["ph"] == "X"]
+    if len(sys.argv) != 2:
+        sys.exit("by_name.py: name one trace: by_name.py RUN_DIR/trace.json")
+    spans = spans_of(sys.argv[1])
     ranks = sorted({s["pid"] for s in spans})
     steps = len([s for s in spans if s["name"] == "step" and s["pid"] == 0]) - 2
+    if steps < 1:
+        sys.exit(f"by_name.py: '{sys.argv[1]}' has {steps + 2} steps of rank 0: the first two are left out, train for more")
     starts = collections.defaultdict(list)  # of the all-reduces, by rank
     print("rank  collective  a step  ms a step  exposed  hidden")
     for rank in ranks:

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """torch_profile.py [BACKEND]: two ranks train with PyTorch's DDP on this backend, ringsmith or gloo, under torch.profiler.
 Rank 0 prints what calls the collectives and writes torch_trace.json, which Perfetto opens."""
+import importlib.util
 import os
 import sys
 import tempfile
@@ -38,9 +39,19 @@ def rank(rank, world, backend, meeting):
     dist.destroy_process_group()
 
 
-if __name__ == "__main__":
-    import torch.multiprocessing
+def main():
     backend = sys.argv[1] if len(sys.argv) > 1 else "ringsmith"
+    if backend not in ("ringsmith", "gloo"):
+        sys.exit(f"torch_profile.py: no backend '{backend}' here: choose ringsmith or gloo")
+    for module, remedy in (("torch", "make torch installs it for /usr/bin/python3"),
+                           ("ringsmith_torch", "make torch, then export PYTHONPATH=$PWD/build/torch")):
+        if (module == "torch" or backend == "ringsmith") and not importlib.util.find_spec(module):
+            sys.exit(f"torch_profile.py: no module {module}: {remedy}")
+    import torch.multiprocessing
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(rank, args=(2, backend, f"file://{folder}/meeting"), nprocs=2)
+
+
+if __name__ == "__main__":
+    main()

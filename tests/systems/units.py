@@ -46,6 +46,8 @@ def judged():
 
 
 def main():
+    if len(sys.argv) != 2:
+        sys.exit("units.py: name a build folder: units.py build/release")
     commands = json.loads((pathlib.Path(sys.argv[1]) / "compile_commands.json").read_text())
     units = sorted({pathlib.Path(c["file"]) for c in commands if "/Unity/unity_" in c["file"]})
     faults = set()
