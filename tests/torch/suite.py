@@ -52,6 +52,9 @@ EXPECTED = {
     "test_monitored_barrier_gloo_subgroup": MONITORED,
     "test_monitored_barrier_wait_all_ranks": MONITORED,
 }
+if sys.version_info >= (3, 14):
+    for case in ("test_gather_object", "test_gather_object_subgroup"):
+        EXPECTED[case] = "this Python cannot pickle the case's local class, over gloo either"
 
 
 def load(backend, world):
