@@ -102,10 +102,10 @@ __device__ void add_outer(Sums<kR, kOut>& sums, const A& a_tile, int row, const 
   }
 }
 
-// What a query needs for its rows of P and dS in a tile of keys.
+// A query's share in the gradients of a tile of keys: its row's statistics and D.
 struct Query {
   float largest, inverse_sum, row_dot;
-  int keys;  // it sees that many of the tile's keys, the first ones
+  int keys;  // the query sees only this number of the tile's keys, from the first
 };
 template <class S>
 __device__ Query query_of(const Arguments& a, std::int64_t first_row, std::int64_t i,

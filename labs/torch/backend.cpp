@@ -71,8 +71,8 @@ Backend::Pending Backend::submit(OpType type, const char* title, Tensors results
                                  std::function<void()> body) {
   ++calls_;
   auto job = c10::make_intrusive<Job>(getRank(), type, title, std::move(results), std::move(body));
-  const bool in_backward = torch::autograd::get_current_graph_task_exec_info() != nullptr;
-  if (in_backward && !overlaps_)
+  // This list is null on a thread that does not run backward.
+  if (!overlaps_ && torch::autograd::get_current_graph_task_exec_info() != nullptr)
     jobs_->run(job);
   else
     jobs_->push(job);

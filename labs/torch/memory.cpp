@@ -91,7 +91,8 @@ class Allocator final : public c10::Allocator {
 // gradients. Buckets in communication memory do not: each step would return the gradients' memory
 // to the kernel and fault it in again, page by page, which took a sixth of an MLP's step.
 void let_the_heap_keep_gradients() {
-  void* volatile const untouched = std::malloc(std::size_t{31} << 20);  // volatile: is not left out
+  // volatile, so that the compiler keeps the calls
+  void* volatile const untouched = std::malloc(std::size_t{31} << 20);
   std::free(untouched);
 }
 

@@ -325,7 +325,7 @@ def has_threads(test):
 
 
 def one_file(args):
-    """Runs a file's cases and prints a line of JSON for each. Called in a process of its own."""
+    """Runs a file's cases and prints a line of JSON for each. Called in a separate process."""
     done = cases_in(args.list)[args.file] if args.resume else set()
     if "(all)" in done:
         return

@@ -3,7 +3,7 @@
 
     hangs.py
 
-Both deadlines are tried (the whole run's, and that of a run that prints nothing), and three ways to hang: in Python, in
+Both deadlines are tried (for the whole run, and for a run that prints nothing), and three ways to hang: in Python, in
 this backend's wait for another rank, and in a C function that never releases the interpreter's lock. A test that is
 stopped for longer than its deadlines, and then continued, has no rank that hangs.
 """
@@ -83,7 +83,7 @@ def hang(case, what, joins, **deadline):
 
 
 def stopped():
-    """Runs, in a session of its own, a rank that ends after 3 s; stops all of them for longer than both deadlines."""
+    """Runs, in a new session, a rank that ends after 3 s; stops all of them for longer than both deadlines."""
     with tempfile.TemporaryDirectory() as folder:
         begun = pathlib.Path(folder, "begun")
         program = (f"import pathlib, ranks\n"
