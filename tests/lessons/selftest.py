@@ -146,6 +146,28 @@ def check_update(folder):
     return bad
 
 
+MEASURED = """*Measured on a machine, 2026-01-02.*
+
+```console MARKS
+$ echo run >> ~/NAME; echo runs $(wc -l < ~/NAME).0
+runs 1.0
+```
+<!-- holds: row("runs")[0] > LEAST -->
+"""
+
+
+def check_claims(folder):
+    """A measured block runs again, twice at most, until its claims hold; other blocks run once."""
+    bad = []
+    for marks, least, holds in [("measured", 0, True), ("measured", 2, True), ("measured", 3, False), ("unordered", 1, False)]:
+        text = MEASURED.replace("MARKS", marks).replace("NAME", f"{marks}.{least}").replace("LEAST", str(least))
+        plant(folder, GOOD + "\n" + text)
+        found = [fault for fault in faults_of(folder) if "does not hold" in fault]
+        if bool(found) == holds:
+            bad.append(f"a claim of a '{marks}' block that holds after run {least}: found {found}")
+    return bad
+
+
 def check_order(folder):
     """Detects a term that is used in an earlier lesson than the one that introduces it."""
     plant(folder, GOOD)
@@ -327,7 +349,7 @@ def check_ledger(folder):
 
 def main():
     bad = check_compare()
-    for check in (check_lessons, check_update, check_order, check_decks, check_figures, check_ledger):
+    for check in (check_lessons, check_claims, check_update, check_order, check_decks, check_figures, check_ledger):
         with tempfile.TemporaryDirectory(prefix="selftest.") as name:
             bad += check(pathlib.Path(name))
     print("\n".join(bad) if bad else f"lessons: {len(CASES) + len(LEDGER_CASES)} planted faults found")

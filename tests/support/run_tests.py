@@ -149,7 +149,8 @@ def last_lines(text):
 
 def why_failed(text):
     """Returns the first failed assertion of Catch2; otherwise the last exception; otherwise the
-    last two meaningful lines."""
+    first fault, if the test lists faults as `FILE:LINE: TEXT`; otherwise the last two meaningful
+    lines."""
     lines = (text or "").splitlines()
     at = next((n for n, line in enumerate(lines) if re.search(r":\d+: FAILED:|\(\d+\): FAILED:", line)), None)
     if at is not None:
@@ -161,7 +162,11 @@ def why_failed(text):
         more = sum(": FAILED:" in line for line in lines) - 1
         return block[:5] + ([f"and {more} more in the log"] if more else [])
     said = [line.strip() for line in lines if re.match(r"\s*[\w.]*(Error|Exception|Interrupt|Fault)\b.*", line)]
-    return said[-1:] if said else last_lines(text)[-2:]
+    if said:
+        return said[-1:]
+    at = [n for n, line in enumerate(lines) if re.match(r"[\w./-]+:\d+: ", line)]
+    more = [f"and {len(at) - 1} more in the log"] if len(at) > 1 else []
+    return [line.strip() for line in lines[at[0]:at[0] + 4]] + more if at else last_lines(text)[-2:]
 
 
 def why_skipped(text):
