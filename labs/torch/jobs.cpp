@@ -53,10 +53,13 @@ void Job::complete(c10::ivalue::Future& future) const {
     future.markCompleted(c10::IValue(results_));
 }
 
-// Completes the future first, because a caller that returns from wait() may read its value. Does
-// so without the lock, because the future's callbacks run.
+// Ends the profiler's record before anything else: DDP waits for the future, and a program that
+// continues may stop the profiler, which frees the record. Completes the future before the job,
+// because a caller that returns from wait() may read the value, and without the lock, because the
+// future's callbacks run.
 void Job::tell() {
   std::unique_lock lock(mutex_);
+  if (recordFunctionEndCallback_) std::exchange(recordFunctionEndCallback_, nullptr)();
   told_ = true;
   const auto future = future_;
   lock.unlock();

@@ -12,6 +12,7 @@ import itertools
 import pathlib
 import re
 import sys
+import threading
 import time
 
 import ranks
@@ -260,6 +261,22 @@ def rank_main(short):
         wanted = fold("SUM", [values(1000, torch.float32, r) for r in range(world)])
         same(tensor, wanted, f"asynchronous all_reduce after {calls} others")
         same(work.get_future().wait()[0], wanted, f"a late future of the all_reduce after {calls} others")
+    # The profiler's record of a call ends before the call's future is complete: a program that has waited for the future
+    # may stop the profiler, which frees the record. A callback keeps the call's thread from coming any further.
+    large = [torch.ones(4_000_000) for _ in range(dist.get_world_size())]
+    stopped, began = threading.Event(), time.monotonic()
+    with torch.profiler.profile() as profile:
+        first = dist.all_gather(large, large[0], async_op=True)  # the next call waits for its turn
+        future = dist.all_reduce(torch.ones(8), async_op=True).get_future()
+        late = future.then(lambda f: stopped.wait(30))
+        future.wait()
+        took = time.monotonic() - began
+        time.sleep(0.5)
+    stopped.set()
+    late.wait()
+    first.wait()
+    records = [event.time_range.elapsed_us() * 1e-6 for event in profile.events() if event.name == "ringsmith:all_reduce"]
+    assert len(records) == 1 and 3e-6 < records[0] < took + 0.25, f"a record of {records} s for an all_reduce of {took} s"
     objects = [None] * world
     dist.all_gather_object(objects, {"rank": rank, "text": "x" * rank})
     assert objects == [{"rank": r, "text": "x" * r} for r in range(world)]
