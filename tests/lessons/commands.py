@@ -5,6 +5,9 @@ both streams. All blocks of a lesson run in order, in one new folder that shows 
 links, with the built programs in PATH, without a terminal, and with a separate HOME: no calibration and no settings
 of the machine's owner are used. `cd` and `export` affect the following commands. The commands of a page that is not a
 lesson run in the repository itself, because they build and install.
+
+Claims about a block's numbers, `<!-- holds: row("x")[0] > 1 -->`, are located below it. If a claim about measured numbers
+does not hold, the block runs again, twice at most: another program may have slowed down one row of one run.
 """
 import contextlib
 import os
