@@ -4,8 +4,8 @@
     torch_ddp.py [--models mlp,cnn,gpt,fsdp-mlp,fsdp-gpt] [--ranks 2] [--rounds 5] [--steps 60]
 
 `ringsmith` has its buckets in communication memory (ringsmith_torch.DistributedDataParallel); `plain` is PyTorch's own
-class, as in a program that changes only the backend's name. FSDP has no class of ours. Each round runs all of them, so that a busy machine slows
-all of them; the ratio is the median of the ratios within each round.
+class, as in a program that changes only the backend's name. FSDP has no class of ours. Each round runs all of them, so
+that a busy machine slows all of them; the ratio is the median of the ratios within each round.
 """
 import argparse
 import json
