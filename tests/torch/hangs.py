@@ -37,17 +37,17 @@ def holds_the_lock():
     ctypes.PyDLL(None).sleep(1000)  # unlike CDLL, PyDLL keeps the lock
 
 
-def ends_soon():
-    for _ in range(30):  # a single sleep would be over when the process continues
-        time.sleep(0.1)
+def ends_when_told():
+    while not pathlib.Path(os.environ["GO"]).exists():
+        time.sleep(0.01)
 
 
 CASES = {f.__name__: f for f in (sleeps_in_python, waits_for_a_rank, holds_the_lock)}
 
 
 def rank_main(case, joins):
-    if case == "ends_soon":
-        return ends_soon()
+    if case == "ends_when_told":
+        return ends_when_told()
     rank = int(os.environ["RANK"])
     if joins:
         ranks.join()
@@ -83,13 +83,14 @@ def hang(case, what, joins, **deadline):
 
 
 def stopped():
-    """Runs, in a new session, a rank that ends after 3 s; stops all of them for longer than both deadlines."""
+    """Runs a rank in a new session, stops all its processes for longer than both deadlines, and lets the rank end."""
     with tempfile.TemporaryDirectory() as folder:
-        begun = pathlib.Path(folder, "begun")
+        begun, go = pathlib.Path(folder, "begun"), pathlib.Path(folder, "go")
         program = (f"import pathlib, ranks\n"
-                   f"done = ranks.run(1, {__file__!r}, '--rank', 'ends_soon', limit={2 * DEADLINE}, quiet={DEADLINE},\n"
-                   f"                 watch=lambda *_: pathlib.Path({str(begun)!r}).touch())\n"
-                   f"ranks.expect_success(done, 'a rank')")
+                   f"done = ranks.run(1, {__file__!r}, '--rank', 'ends_when_told', limit={2 * DEADLINE}, quiet={DEADLINE},\n"
+                   f"                 watch=lambda *_: pathlib.Path({str(begun)!r}).touch(), GO={str(go)!r})\n"
+                   f"ranks.expect_success(done, 'a rank')\n"
+                   f"assert done[0].seconds < float('inf'), 'the rank was taken for one that hangs'")
         child = subprocess.Popen([ranks.PYTHON, "-c", program], cwd=pathlib.Path(__file__).parent, start_new_session=True,
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         while not begun.exists() and child.poll() is None:
@@ -97,6 +98,7 @@ def stopped():
         time.sleep(0.5)
         os.killpg(child.pid, signal.SIGSTOP)
         time.sleep(3 * DEADLINE)
+        go.touch()
         os.killpg(child.pid, signal.SIGCONT)
         said = child.communicate(timeout=SOON)[0]
         assert child.returncode == 0, f"a test that was stopped, and continued: {said}"
