@@ -35,9 +35,9 @@ def theirs(program, seconds, shapes):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("build", nargs="?", default=str(ROOT / "build/release"), help="where the project is built")
-    parser.add_argument("--rounds", type=int, default=5, help="each program runs so often, in turns [5]")
-    parser.add_argument("--seconds", type=float, default=0.1, help="for each product [0.1]")
+    parser.add_argument("build", nargs="?", default=str(ROOT / "build/release"), help="build folder")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each program, alternating [5]")
+    parser.add_argument("--seconds", type=float, default=0.1, help="seconds per product [0.1]")
     options = parser.parse_args()
     bench, peer = pathlib.Path(options.build, "bin/kernel_bench"), pathlib.Path(options.build, "peers/products_dnnl")
     if not bench.exists():
