@@ -169,8 +169,7 @@ int run(int argc, char** argv) {
           fmt::format("--root {}: {} has no root", o.root, o.collective));
   require(o.slots > 0 || !o.simulate, "--slots 0: the model of --simulate needs at least one slot");
   require(o.mistake.empty() || !o.simulate || o.check || o.run || o.json,
-          "--mistake and --simulate need --check or --run: a schedule that never ends takes no "
-          "finite time");
+          "--mistake and --simulate need --check or --run: a wrong schedule may never end");
   apps::require_writable(o.svg);
   const double bytes = static_cast<double>(o.count * o.element_size);
   Network network = Network::uniform({o.alpha_us * 1e-6, 1e-9 / o.bandwidth},
