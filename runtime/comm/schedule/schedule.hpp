@@ -83,8 +83,8 @@ struct Schedule {
 
 // Returns the same schedule with one chunk per message. Interleaves consecutive steps chunk by
 // chunk if they are of the same kind, carry the same number of chunks, neither send to nor receive
-// from the same peer twice, do not overlap partially, and send no chunk that an earlier
-// step receives. So a rank that sums messages of several peers gets all copies of a chunk before any
+// from the same peer twice, do not overlap partially, and send no chunk that an earlier step
+// receives. So a rank that sums messages of several peers gets all copies of a chunk before any
 // copy of the next.
 [[nodiscard]] Schedule one_chunk_steps(const Schedule& schedule);
 
