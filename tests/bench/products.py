@@ -53,8 +53,8 @@ def main():
         rounds.append((mine, theirs(peer, options.seconds, sorted({shape for shape, _ in mine}))))
     pairs = [("f32", "f32"), ("f32", "OpenBLAS")]
     pairs += [(kind, peer_kind) for kind in ("widened", "avx512_bf16", "amx_bf16") for peer_kind in ("bf16", "bf16-packed")]
-    print(f"# GFLOP/s on one thread, medians of {options.rounds} rounds; bf16-packed: its second operand lies ready")
-    print(f"{'shape':14} {'ours':12} {'GFLOP/s':>8}   {'beside':12} {'GFLOP/s':>8} {'ratio':>6}")
+    print(f"# GFLOP/s on one thread, medians of {options.rounds} rounds; bf16-packed: its second operand is packed before the clock starts")
+    print(f"{'shape':14} {'ours':12} {'GFLOP/s':>8}   {'against':12} {'GFLOP/s':>8} {'ratio':>6}")
     for shape, kind in rounds[0][0]:
         for peer_kind in (p for k, p in pairs if k == kind):
             both = [(mine[shape, kind], (mine if peer_kind == "OpenBLAS" else dnnl)[shape, peer_kind]) for mine, dnnl in rounds]
