@@ -34,7 +34,7 @@ Optimizer::Optimizer(std::vector<Tensor> params, double lr, std::vector<std::str
     require(p.dtype() == DType::f32 || p.dtype() == DType::f64,
             name + " is " + std::string(name_of(p.dtype())) + ", only f32 and f64 are supported");
     require(p.is_leaf(), name + " is not a leaf: optimize the tensors that it was computed from");
-    require(p.is_contiguous(), name + " is not contiguous: give its contiguous()");
+    require(p.is_contiguous(), name + " is not contiguous: create it from a contiguous tensor");
     for (std::size_t j = 0; j < i; ++j)
       require(!p.is_same(params_[j]),
               name + " is the same tensor as parameter " + std::to_string(j));
