@@ -11,7 +11,7 @@
 //   cross_entropy_rows_      recomputes the probabilities from the logits and these statistics,
 //   backward                 with one read and one write. GPT-2's logits of 8192 tokens are 0.8 GB
 //                            in bf16, and log-probabilities would have to be written, kept and read
-//                            as well. Writes over the logits, if the caller needs them no more
+//                            as well. Writes over the logits, if the caller no longer needs them
 //   squared_error            a fold over two arrays in packs
 #include <string>
 

@@ -84,8 +84,8 @@ struct Slab {
     return along_k ? e % (kDepth / kCopy) * kCopy : e / (kTile / kCopy);
   }
 
-  // Where this lane's row of an ldmatrix begins that loads the matrices (0, 0), (8, 0), (0, 8) and
-  // (8, 8) of (line, k) or, if k_first, (0, 0), (0, 8), (8, 0) and (8, 8).
+  // Returns the start of this lane's row, for an ldmatrix that loads the matrices (0, 0), (8, 0),
+  // (0, 8) and (8, 8) of (line, k) or, if k_first, (0, 0), (0, 8), (8, 0) and (8, 8).
   __device__ static int lane_place(bool k_first) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane % 8, m = lane / 8;
     const int line = (k_first ? m / 2 : m % 2) * 8, k = (k_first ? m % 2 : m / 2) * 8;

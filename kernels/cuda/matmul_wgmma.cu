@@ -54,7 +54,7 @@ constexpr int kSwizzleBytes = 1024;      // the alignment that the swizzle needs
 constexpr int kTogether = 16;            // rows of tiles that are multiplied at the same time
 // Registers of a thread. The block is compiled for 168, and 40 + 2 x 232 is 3 x 168.
 constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
-// A warp stores its 16 rows by way of shared memory, 128 bytes of each at a time. The padding keeps
+// A warp stores its 16 rows through shared memory, 128 bytes of each at a time. The padding keeps
 // the rows of a store by fragments in different banks.
 constexpr int kStagedBytes = 128;
 template <class Out>

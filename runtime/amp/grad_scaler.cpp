@@ -48,7 +48,8 @@ bool unscale(const std::vector<Tensor>& gradients, float inverse) {
             "GradScaler: a gradient is " + std::string(name_of(grad.dtype())) +
                 ", and dividing it by the scale would round it to zero again: keep parameters in "
                 "f32 and compute in 16 bits under Autocast");
-    require(grad.is_contiguous(), "GradScaler: a gradient is not contiguous");
+    require(grad.is_contiguous(),
+            "GradScaler: a gradient is not contiguous: set it to its contiguous()");
     const Device device = grad.device();
     Tensor& flag = found[device.is_cpu() ? -1 : device.index];
     if (!flag.defined()) flag = zeros({1}, {DType::i32, device});

@@ -204,7 +204,7 @@ class PipelineSimulator {
     for (int stage = 0; stage < schedule_.stages; ++stage) {
       require(next_[at(stage)] == 2 * schedule_.actions[at(stage)].size(),
               "simulate: stage " + std::to_string(stage) +
-                  " of the pipeline never finishes; check() tells why");
+                  " of the pipeline never finishes; check() says why");
       for (const StageEvent& event : events_[at(stage)]) {
         out.events.push_back(event);
         out.seconds = std::max(out.seconds, event.finished);

@@ -59,7 +59,7 @@ class Run {
   Run& operator=(const Run&) = delete;
 
   // Passes grad, which was produced on its device's current stream, to the edge's node. An
-  // accumulator runs immediately when its last gradient arrives.
+  // AccumulateGrad runs as soon as its last gradient arrives, so that hooks are called early.
   void deliver(const Edge& edge, Tensor grad) {
     Node* node = edge.node.get();
     InputBuffer& buffer = buffers_.at(node);
@@ -142,7 +142,7 @@ class Run {
 
   bool retain_graph_;
   Run* outer_ = nullptr;
-  std::vector<Stream> streams_;  // on which nodes ran
+  std::vector<Stream> streams_;  // the streams of the nodes that have run
   std::unordered_map<Node*, InputBuffer> buffers_;
   std::priority_queue<Node*, std::vector<Node*>, Later> ready_;
 };

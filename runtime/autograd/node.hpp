@@ -44,7 +44,7 @@ class Node {
   std::vector<Edge> edges;
   int outputs = 1;             // number of gradients that apply() takes
   std::uint64_t sequence = 0;  // creation number: the engine runs later nodes first
-  bool consumed = false;       // true after a backward without retain_graph; another throws Error
+  bool consumed = false;       // set by a backward without retain_graph; the next throws Error
   Stream stream;               // on a GPU: the stream of forward and of apply()
 };
 
@@ -157,7 +157,7 @@ class SavedTensor {
   Tensor tensor_;
   std::uint32_t version_ = 0;
   bool released_ = false;
-  std::shared_ptr<SavedTensorKeeper> keeper_;  // holds the tensor as number_, if not null
+  std::shared_ptr<SavedTensorKeeper> keeper_;  // if set, it stores the tensor as number_
   std::size_t number_ = 0;
 };
 

@@ -38,7 +38,7 @@ void check_pair(Collective collective, const ConstBuffer& input, const ConstBuff
                 bool input_larger, int times, int rank) {
   if (input.dtype() != output.dtype())
     fail(collective, "input is " + std::string(name_of(input.dtype())) + ", output is " +
-                         std::string(name_of(output.dtype())));
+                         std::string(name_of(output.dtype())) + "; use one dtype for both");
   const ConstBuffer &small = input_larger ? output : input, &large = input_larger ? input : output;
   if (large.count().value != small.count().value * static_cast<std::size_t>(times))
     fail(collective, std::string(input_larger ? "the input" : "the output") +

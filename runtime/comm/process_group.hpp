@@ -5,9 +5,9 @@
 // only {dtype, count, kind of memory}. If calls differ, a MismatchError names both. Every wait has
 // a deadline (GroupOptions). A wait for a dead peer throws PeerLost. These errors break the group.
 //
-// The order of every floating-point sum is fixed by the call (algorithm, count, type and kind of
-// memory), the world size and the nodes, never by timing: see runtime/comm/schedule, and for
-// `automatic` runtime/comm/schedule/select.hpp. Every addition rounds to the element type,
+// The order of every floating-point sum is fixed by the call (algorithm, count and type), the
+// memory of its buffers, the world size and the nodes, never by timing: see runtime/comm/schedule,
+// and for `automatic` runtime/comm/schedule/select.hpp. Every addition rounds to the element type,
 // including f16 and bf16. All ranks get the same bits, in every run.
 //
 // A group with a device (GroupOptions::device) also accepts buffers in that device's memory. In one
@@ -185,10 +185,10 @@ class ProcessGroup {
                                          int peer) const;
 };
 
-// Makes the group of all ranks of this job. Collective. options.bootstrap selects how they find
-// each other, by default the launcher of this process (mpirun, ringrun, srun). A process without
-// a launcher gets a group of one rank. Defined in runtime/job/bootstrap.cpp, whose library programs
-// must link, too.
+// Makes the group of all ranks of this job. Collective. options.bootstrap selects how the ranks
+// find each other, by default through the launcher of this process (mpirun, ringrun, srun). A
+// process without a launcher gets a group of one rank. Defined in runtime/job/bootstrap.cpp:
+// programs must also link that room's library.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options = {});
 // Makes the group over the given bootstrap, for launchers, subgroups and tests. Collective.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,

@@ -15,7 +15,7 @@ CausalSelfAttention::CausalSelfAttention(std::int64_t dim, int heads)
     : qkv(dim, 3 * dim), out(dim, dim), heads_(heads) {
   require(heads >= 1 && dim % heads == 0, "attention: a width of " + std::to_string(dim) +
                                               " cannot be split into " + std::to_string(heads) +
-                                              " heads");
+                                              " heads; make the width a multiple of the heads");
   register_module("qkv", qkv);
   register_module("out", out);
 }
@@ -140,7 +140,8 @@ std::int64_t sample_token(const std::vector<float>& logits, double temperature, 
                           Generator& g) {
   require(!logits.empty(), "sample_token: no logits");
   for (const float logit : logits)
-    if (std::isnan(logit)) throw Error("generate: the model's output is NaN");
+    if (std::isnan(logit))
+      throw Error("generate: the model's output is NaN; look for NaN in its parameters");
   // Sorts the most likely tokens first. The sort is stable, so that a seed always gives the same
   // text.
   std::vector<std::int64_t> order(logits.size());
@@ -166,7 +167,7 @@ std::vector<std::int64_t> generate(Module& model, std::vector<std::int64_t> prom
                                    const GenerateOptions& options, Generator& g) {
   require(!prompt.empty(), "generate: the prompt is empty; give at least one token");
   require(options.tokens >= 0 && options.context >= 1 && options.top_k >= 0,
-          "generate: tokens, context and top_k must not be negative");
+          "generate: tokens and top_k must not be negative, and context must be at least 1");
   require(std::isfinite(options.temperature) && options.temperature >= 0,
           "generate: temperature must be finite and not negative");
   const NoGradGuard no_grad;

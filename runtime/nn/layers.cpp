@@ -94,7 +94,9 @@ Tensor MLP::forward(const Tensor& x) {
 Conv2d::Conv2d(std::int64_t in, std::int64_t out, Pair kernel, Conv2dOptions options)
     : options_(options) {
   require(in >= 1 && out >= 1 && kernel.h >= 1 && kernel.w >= 1,
-          "Conv2d: channels and kernel must be at least 1");
+          "Conv2d: channels and kernel must be at least 1, got " + std::to_string(in) + " and " +
+              std::to_string(out) + " channels and a kernel of " + std::to_string(kernel.h) +
+              " x " + std::to_string(kernel.w));
   require(options.groups >= 1 && in % options.groups == 0 && out % options.groups == 0,
           "Conv2d: " + std::to_string(options.groups) + " groups do not divide " +
               std::to_string(in) + " and " + std::to_string(out) + " channels");
@@ -108,7 +110,7 @@ Conv2d::Conv2d(std::int64_t in, std::int64_t out, Pair kernel, Conv2dOptions opt
 
 BatchNorm2d::BatchNorm2d(std::int64_t channels, double momentum, double eps)
     : momentum_(momentum), eps_(eps) {
-  require(channels >= 1, "BatchNorm2d: needs at least 1 channel");
+  require(channels >= 1, "BatchNorm2d: needs at least 1 channel, got " + std::to_string(channels));
   register_parameter("weight", weight, ones({channels}));
   register_parameter("bias", bias, zeros({channels}));
   register_buffer("running_mean", running_mean, zeros({channels}));

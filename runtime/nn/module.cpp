@@ -47,7 +47,7 @@ void Module::register_buffer(std::string name, Tensor& slot, Tensor value) {
 void Module::register_module(std::string name, Module& child) {
   require_new("module", name);
   child.apply([&](Module& m) {
-    require(&m != this, "register_module(\"" + name + "\"): a module cannot hold itself");
+    require(&m != this, "register_module(\"" + name + "\"): a module cannot contain itself");
   });
   children_.emplace_back(std::move(name), &child);
 }

@@ -34,7 +34,7 @@ Optimizer::Optimizer(std::vector<Tensor> params, double lr, std::vector<std::str
     require(p.dtype() == DType::f32 || p.dtype() == DType::f64,
             name + " is " + std::string(name_of(p.dtype())) + ", only f32 and f64 are supported");
     require(p.is_leaf(), name + " is not a leaf: optimize the tensors that it was computed from");
-    require(p.is_contiguous(), name + " is not contiguous");
+    require(p.is_contiguous(), name + " is not contiguous: create it from a contiguous tensor");
     for (std::size_t j = 0; j < i; ++j)
       require(!p.is_same(params_[j]),
               name + " is the same tensor as parameter " + std::to_string(j));
@@ -281,7 +281,8 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
   const Tensor factor = empty_like(norm);
   const std::span<double> all = sums.kernel_span<double>();
   for (std::size_t i = 0; i < grads.size(); ++i) {
-    require(grads[i].is_contiguous(), "clip_grad_norm_: a gradient is not contiguous");
+    require(grads[i].is_contiguous(),
+            "clip_grad_norm_: a gradient is not contiguous: set it to its contiguous()");
     (void)raw::common_device("clip_grad_norm_", sums, grads[i]);
     raw::visit_arithmetic(grads[i].dtype(), "clip_grad_norm_", [&]<class T>(TypeTag<T>) {
       kernels::sum_of_squares(device, grads[i].kernel_span<T>(), all.subspan(i, 1));

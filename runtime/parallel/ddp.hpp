@@ -11,7 +11,7 @@
 // loss is a mean over the same number of samples, they match one process that trains on the whole
 // batch. reducer.hpp explains how gradients are exchanged.
 //
-// Accumulation needs no communication until the last pass:
+// Gradient accumulation communicates only in its last pass:
 //
 //   { auto guard = ddp.no_sync();  loss(ddp.forward(x1), y1).backward(); }   // stays local
 //   loss(ddp.forward(x2), y2).backward();                                    // averages the sum
@@ -150,8 +150,8 @@ class DistributedDataParallel {
                                              const GradBucket& b) { return hook(state, b); }});
   }
 
-  // Collective. The buffers of rank 0, or in join() of Join::authority(), replace the other ranks'
-  // buffers.
+  // Collective. Rank 0's buffers (in join(): those of rank Join::authority()) replace the other
+  // ranks' buffers.
   void synchronise_buffers();
 
   // For checkpoints: the order of gradients in the buckets, as parameter indices

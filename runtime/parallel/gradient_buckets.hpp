@@ -112,7 +112,7 @@ class GradientBuckets {
   BucketMemory memory_;
   BucketPlan plan_;
   std::vector<Tensor> views_;    // by parameter: its slot
-  std::vector<Stream> streams_;  // that produce this backward's gradients
+  std::vector<Stream> streams_;  // the streams that produce this backward's gradients
 };
 
 }  // namespace ringsmith

@@ -110,7 +110,7 @@ class Tensor {
   [[nodiscard]] kernels::Layout layout() const;
 
   // ---- views: share storage ----
-  [[nodiscard]] Tensor view(const Shape& sizes) const;     // one may be -1. UsageError if no view
+  [[nodiscard]] Tensor view(const Shape& sizes) const;     // infers a size of -1; never copies
   [[nodiscard]] Tensor reshape(const Shape& sizes) const;  // a view if possible, otherwise a copy
   [[nodiscard]] Tensor transpose(int dim0, int dim1) const;
   [[nodiscard]] Tensor permute(const std::vector<int>& dims) const;
@@ -228,8 +228,8 @@ Tensor from_vector(const std::vector<T>& values) {
 Tensor scalar(double value, DType dtype = DType::f32);
 
 // f32 tensors on the CPU, with the values of PyTorch's CPU generator. For a GPU, create a tensor on
-// the CPU and move it, so a seed yields the same numbers everywhere. rand is uniform in [0, 1);
-// randn is normal with mean 0 and standard deviation 1.
+// the CPU and move it, so that a seed yields the same numbers everywhere. rand is uniform in
+// [0, 1); randn is normal with mean 0 and standard deviation 1.
 Tensor rand(const Shape& sizes, Generator& g = default_generator());
 Tensor randn(const Shape& sizes, Generator& g = default_generator());
 

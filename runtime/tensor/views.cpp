@@ -28,7 +28,9 @@ Shape resolve(const Tensor& t, const Shape& wanted, const char* what) {
     if (sizes[d] == -1 && !unknown) {
       unknown = d;
     } else {
-      if (sizes[d] < 0) throw UsageError(std::string(what) + ": bad shape " + to_string(wanted));
+      if (sizes[d] < 0)
+        throw UsageError(std::string(what) + ": shape " + to_string(wanted) +
+                         " has a negative size; one size may be -1, which is inferred");
       if (__builtin_mul_overflow(known, sizes[d], &known))
         throw UsageError(std::string(what) + ": too large: " + to_string(wanted));
     }

@@ -187,7 +187,7 @@ TEST_CASE("pipeline schedules reject impossible arguments in one line", "[pipeli
   CHECK(complaint([] { (void)one_forward_one_backward(2, 0); }) ==
         "1f1b: a pipeline needs at least one microbatch, got 0");
   CHECK(complaint([] { (void)pipeline_schedule("zero", 2, 2); }) ==
-        "'zero' is not a pipeline schedule; take gpipe or 1f1b");
+        "'zero' is not a pipeline schedule; choose gpipe or 1f1b");
   CHECK(complaint([] { (void)simulate(gpipe(2, 2), {.slots = 0}); }) ==
         "simulate: a connection needs at least one slot, got 0");
   PipelineSchedule stuck = gpipe(2, 2);
@@ -196,5 +196,5 @@ TEST_CASE("pipeline schedules reject impossible arguments in one line", "[pipeli
                       {1, PipelinePass::forward},
                       {1, PipelinePass::backward}};
   CHECK(complaint([&] { (void)simulate(stuck); }) ==
-        "simulate: stage 0 of the pipeline never finishes; check() tells why");
+        "simulate: stage 0 of the pipeline never finishes; check() says why");
 }

@@ -146,7 +146,7 @@ TEST_CASE("train_gpt refuses meshes that cannot be, in one line", "[programs][me
   refuse(2, {"--tensor-parallel", "2", "--accumulate", "2"}, "--microbatches takes its place");
   refuse(2, {"--tensor-parallel", "2", "--ddp", "plain"}, "--ddp plain");
   refuse(2, {"--tensor-parallel", "2", "--sequence-parallel", "--context", "15"}, "a multiple");
-  refuse(2, {"--microbatches", "2"}, "take --accumulate");
+  refuse(2, {"--microbatches", "2"}, "use --accumulate");
   refuse(2, {"--sequence-parallel"}, "--tensor-parallel: give it, too");
   refuse(2, {"--pipeline", "2", "--pipeline-schedule", "zero"}, "--pipeline-schedule");
 }

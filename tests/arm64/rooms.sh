@@ -51,7 +51,7 @@ if [ -n "$register" ]; then
   mount -t binfmt_misc none /proc/sys/fs/binfmt_misc && printf '%s' ':ringsmith-arm64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00:\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:'"$(command -v qemu-aarch64-static)"':POCF' \
     > /proc/sys/fs/binfmt_misc/register || true
   starts || {
-    echo "test-arm64: this system starts no arm64 programs, and lets nobody register the emulator (Linux before 6.7, or no user namespaces): as root, 'apt install binfmt-support qemu-user-static' does it for all" >&2
+    echo "test-arm64: this system starts no arm64 programs, and no user may register the emulator (Linux before 6.7, or no user namespaces): as root, 'apt install binfmt-support qemu-user-static' registers it for all users" >&2
     exit 6
   }
 fi

@@ -520,13 +520,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("sweeps", nargs="*", help="numbers, files, streams, signals [all]")
-    parser.add_argument("--only", default="", help="programs, or scenarios of files, whose names have this in them")
+    parser.add_argument("--only", default="", help="programs, or scenarios of files, whose names contain this")
     args = parser.parse_args()
     binaries = args.build.resolve() / "bin"
     known = {"numbers": numbers, "files": files, "streams": streams, "signals": signals}
     for name in args.sweeps:
         if name not in known:
-            sys.exit(f"sweep.py: '{name}' is no sweep: give some of {', '.join(known)}")
+            sys.exit(f"sweep.py: '{name}' is not a sweep: give one or more of {', '.join(known)}")
     with tempfile.TemporaryDirectory() as folder:
         inputs = pathlib.Path(folder) / "inputs"
         inputs.mkdir()

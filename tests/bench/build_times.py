@@ -90,7 +90,7 @@ def main():
     for what in [w for w in known if w in asked]:
         if what == "profile":
             if not (FOLDER / ".ninja_log").exists():
-                sys.exit("build_times.py: profile wants 'all' first")
+                sys.exit("build_times.py: measure 'all' before profile")
             profile()
             continue
         if what in TARGETS:

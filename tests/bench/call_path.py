@@ -46,7 +46,7 @@ def executed(build, size):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build/coverage")
-    parser.add_argument("--bytes", default=str(1 << 20), help="of the message")
+    parser.add_argument("--bytes", default=str(1 << 20), help="bytes of the message")
     args = parser.parse_args()
     build = ROOT / args.build
     subprocess.run(["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug", "-DRINGSMITH_ARCH=x86-64-v3",

@@ -176,9 +176,9 @@ def measurement_options(p, rounds, iterations):
     p.add_argument("--worlds", default="2,4", help="numbers of ranks")
     p.add_argument("--min", type=int, default=KIB, help="smallest size, bytes")
     p.add_argument("--max", type=int, default=256 * MIB, help="largest size, bytes")
-    p.add_argument("--factor", type=int, default=4, help="from size to size")
+    p.add_argument("--factor", type=int, default=4, help="factor from one size to the next")
     p.add_argument("--iterations", type=int, default=iterations)
-    p.add_argument("--min-ms", type=float, default=20, help="least milliseconds a size")
+    p.add_argument("--min-ms", type=float, default=20, help="minimum milliseconds per size")
     p.add_argument("--limit", type=float, default=0.08, help="share of the machine used by others that disturbs a round")
     p.add_argument("--patience", type=float, default=20, help="seconds to wait for a quiet machine before a run")
     p.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
@@ -189,7 +189,7 @@ def main():
     p.add_argument("dir", help="build folder with bin/all_reduce_perf and peers/")
     p.add_argument("--quick", action="store_true", help="4 sizes up to 4 MiB, 3 rounds")
     measurement_options(p, rounds=5, iterations=20)
-    p.add_argument("--no-calibration", action="store_true", help="predict with the constants that are there")
+    p.add_argument("--no-calibration", action="store_true", help="predict with the stored constants")
     options = p.parse_args()
     if options.quick:
         options.rounds, options.factor, options.max, options.iterations = 3, 16, 4 * MIB, 10

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # gpt2.sh BIN [ROUNDS]: trains a model of GPT-2's shape (124 M parameters) on one device, and
 # compares it with PyTorch's on the same device: in float32, with TF32 products, and in bfloat16
-# (both under autocast). The line "graph" is our bfloat16 with the step as a CUDA graph, beside the
-# same figure of PyTorch as the line before it.
+# (both under autocast). The line "graph" is our bfloat16 with the step as a CUDA graph; PyTorch's
+# figure in that line repeats the line above it.
 #
 # BIN contains train_bench. Both sides start from the same values and use the same synthetic batches, 8 x 1,024 tokens.
 # The losses that they print must agree, or the comparison is refused. Runs alternate; figures are medians of ROUNDS
@@ -53,7 +53,7 @@ for python in python3 /usr/bin/python3; do
   peers="ringsmith torch"
   break
 done
-[ "$peers" != ringsmith ] || echo "gpt2.sh: no Python here has a torch that sees a device: PyTorch was NOT RUN beside"
+[ "$peers" != ringsmith ] || echo "gpt2.sh: no Python here has a torch that sees a device: PyTorch was NOT RUN"
 for ((round = 1; round <= rounds; ++round)); do
   for precision in f32 tf32 bf16 graph; do
     for peer in $peers; do

@@ -96,15 +96,15 @@ def run_options(p):
     """Adds the options of every measurement over a link."""
     p.add_argument("dir", nargs="?", default=os.path.join(HERE, "../../build/release"), help="build folder")
     p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--strict", action="store_true", help="exit with 1 if what is expected is missed")
+    p.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
 
 
 def link_options(p):
     """Adds the run options, and options for the link and the message."""
     run_options(p)
-    p.add_argument("--rate", default="1gbit", help="of the link")
-    p.add_argument("--delay", default="500us", help="one way")
-    p.add_argument("--size", type=int, default=16, help="of the message, MiB")
+    p.add_argument("--rate", default="1gbit", help="rate of the link")
+    p.add_argument("--delay", default="500us", help="one-way delay")
+    p.add_argument("--size", type=int, default=16, help="MiB of the message")
 
 
 def need_root():
@@ -116,7 +116,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     link_options(p)
     p.add_argument("--loss", default="1", help="percent of the frames")
-    p.add_argument("--least", type=float, default=0.85, help="share of the plain connection's rate to pass")
+    p.add_argument("--least", type=float, default=0.85, help="minimum share of the plain connection's rate")
     options = p.parse_args()
     need_root()
     size = options.size << 20

@@ -111,11 +111,11 @@ def verdict(pairs, options):
 def main():
     here = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     run_options(here)
-    here.add_argument("--steps", type=int, default=16, help="of each training that count")
-    here.add_argument("--batch", type=int, default=128, help="windows a step, of each rank")
+    here.add_argument("--steps", type=int, default=16, help="measured steps of each training run")
+    here.add_argument("--batch", type=int, default=128, help="windows per step and rank")
     here.add_argument("--bucket", type=float, default=0.25, help="MiB of gradients in one all-reduce")
-    here.add_argument("--slower", type=float, default=1.0, help="how many times backward the gradients shall take")
-    here.add_argument("--least", type=float, default=1.35, help="speed-up to pass")
+    here.add_argument("--slower", type=float, default=1.0, help="time of the all-reduces, as a multiple of backward's")
+    here.add_argument("--least", type=float, default=1.35, help="minimum speed-up")
     options = here.parse_args()
     need_root()
     with tempfile.TemporaryDirectory() as work:

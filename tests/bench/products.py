@@ -35,9 +35,9 @@ def theirs(program, seconds, shapes):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("build", nargs="?", default=str(ROOT / "build/release"), help="where the project is built")
-    parser.add_argument("--rounds", type=int, default=5, help="each program runs so often, in turns [5]")
-    parser.add_argument("--seconds", type=float, default=0.1, help="for each product [0.1]")
+    parser.add_argument("build", nargs="?", default=str(ROOT / "build/release"), help="build folder")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each program, alternating [5]")
+    parser.add_argument("--seconds", type=float, default=0.1, help="seconds per product [0.1]")
     options = parser.parse_args()
     bench, peer = pathlib.Path(options.build, "bin/kernel_bench"), pathlib.Path(options.build, "peers/products_dnnl")
     if not bench.exists():
@@ -53,8 +53,8 @@ def main():
         rounds.append((mine, theirs(peer, options.seconds, sorted({shape for shape, _ in mine}))))
     pairs = [("f32", "f32"), ("f32", "OpenBLAS")]
     pairs += [(kind, peer_kind) for kind in ("widened", "avx512_bf16", "amx_bf16") for peer_kind in ("bf16", "bf16-packed")]
-    print(f"# GFLOP/s on one thread, medians of {options.rounds} rounds; bf16-packed: its second operand lies ready")
-    print(f"{'shape':14} {'ours':12} {'GFLOP/s':>8}   {'beside':12} {'GFLOP/s':>8} {'ratio':>6}")
+    print(f"# GFLOP/s on one thread, medians of {options.rounds} rounds; bf16-packed: its second operand is packed before the clock starts")
+    print(f"{'shape':14} {'ours':12} {'GFLOP/s':>8}   {'against':12} {'GFLOP/s':>8} {'ratio':>6}")
     for shape, kind in rounds[0][0]:
         for peer_kind in (p for k, p in pairs if k == kind):
             both = [(mine[shape, kind], (mine if peer_kind == "OpenBLAS" else dnnl)[shape, peer_kind]) for mine, dnnl in rounds]

@@ -61,8 +61,8 @@ def main():
     options = p.parse_args()
     results = {world: measure(world, options) for world in map(int, options.worlds.split(","))}
     print("\n# verdicts")
-    least, beside = (0.97, "no checksums") if options.checksum else (1, "gloo's ring")
-    good = [verdict(f"{name}, {world} ranks, every size, beside {beside}", least, ratios(rounds, name))
+    least, other = (0.97, "no checksums") if options.checksum else (1, "gloo's ring")
+    good = [verdict(f"{name}, {world} ranks, every size, against {other}", least, ratios(rounds, name))
             for world, rounds in results.items() for name in list(rounds[0])[:-1]]
     return 0 if all(good) or not options.strict else 1
 

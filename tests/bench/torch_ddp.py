@@ -42,7 +42,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=60)
     args = parser.parse_args()
-    print(f"{args.ranks} ranks, ms a step: medians of {args.rounds} rounds in turns; load at the start {os.getloadavg()[0]:.1f}")
+    print(f"{args.ranks} ranks, ms a step: medians of {args.rounds} alternating rounds; load at the start {os.getloadavg()[0]:.1f}")
     print(f"{'model':8}{'gloo':>10}{'plain':>10}{'ringsmith':>10}   ratios (each round)")
     for model in args.models.split(","):
         ways = [way for way in WAYS if way != "ringsmith" or not model.startswith("fsdp-")]

@@ -99,7 +99,7 @@ def main():
     of = {name: 1e6 * statistics.median(t) for name, t in times.items()}
     least = {name: 1e6 * min(t) for name, t in times.items()}
     allowed = MOST * of["c++"] + of["fake"]
-    print(f"all_reduce of {args.bytes} bytes, {WORLD} ranks, µs: medians of {args.rounds} rounds in turns (the least)")
+    print(f"all_reduce of {args.bytes} bytes, {WORLD} ranks, µs: medians of {args.rounds} alternating rounds (least)")
     for name in times:
         print(f"{name:8}{of[name]:9.2f} ({least[name]:.2f})")
     print(f"pytorch takes {(of['pytorch'] - of['fake']) / of['c++']:.2f} times c++ besides fake; at most {MOST} are allowed")

@@ -98,7 +98,7 @@ def main():
     skipped = 0
     try:
         if {"commands", "figures"} & set(chosen) and not (args.build / "bin" / "ringrun").exists():
-            raise Fault(f"no programs in {args.build}/bin: build first (make build), or say --build FOLDER")
+            raise Fault(f"no programs in {args.build}/bin: build first (make build), or give --build FOLDER")
         for name in chosen:
             skipped = checks[name](args, report) or skipped
     except Fault as error:

@@ -92,7 +92,7 @@ def choose(entries, args):
     for room in words:
         if not any(in_room(e, room) for e in entries):
             rooms = {r for r in folders() if any(in_room(e, r) for e in entries)} | {label for e in entries for label in e.labels}
-            stop(f"there is no room '{room}'; take an entry (ctest -N) or one of: {' '.join(sorted(rooms))}")
+            stop(f"there is no room '{room}'; give an entry (ctest -N) or one of: {' '.join(sorted(rooms))}")
     return [e for e in entries if any(in_room(e, room) for room in words)]
 
 

@@ -225,7 +225,7 @@ class Runner(unittest.TestCase):
             self.assertEqual(self.run_tests(*options, "--targets").stdout, targets + "\n")
 
     def test_wrong_calls_are_one_line(self):
-        for options, words in ((("--only", "com"), "there is no room 'com'; take an entry (ctest -N) or one of: "),):
+        for options, words in ((("--only", "com"), "there is no room 'com'; give an entry (ctest -N) or one of: "),):
             done = self.run_tests(*options)
             self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (6, "", 1))
             self.assertIn(words, done.stderr)

@@ -30,9 +30,9 @@ void print_title() {
 
 void print_choices(std::size_t width) {
   fmt::print("{}\n\n",
-             wrapped("A collective runs by the first row that fits. It runs as after 'else' if a "
-                     "buffer is not in communication memory, or if the schedule cannot run "
-                     "directly in the buffers. 'As asked': an algorithm that the call names.",
+             wrapped("The first row that fits a call applies. The executor after 'else' runs the "
+                     "call if a buffer is not in communication memory, or if the schedule cannot "
+                     "run directly in the buffers. 'As asked': the algorithm that the call names.",
                      0, width));
   int number = 0;
   for (const auto& [data, calls, executor, schedule, why] : comm::table_of_choices()) {

@@ -23,7 +23,7 @@ constexpr const char* kFooter = R"(
 A job that fails leaves one file per rank: in the run's folder, or in the folder
 of the program's --flight-dir (or RINGSMITH_FLIGHT_DIR). Each file holds the
 rank's last 1,024 operations; if a rank is killed, a surviving rank on its host
-writes its file. Times have the resolution of the kernel's tick, 1 to 4 ms.
+writes its file. Times have the resolution of the kernel's tick, 1 to 10 ms.
 
 Exit codes: 0 the ranks that left a file did the same, 1 they differ, 6 no file
 could be read, or some could not and the other ranks did the same.)";

@@ -294,7 +294,7 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
                  "file with the job's secret, 16 characters or more, that only you can read");
   app.add_flag("--no-secret", o.no_secret,
                "anyone who can reach the port may join and control the job");
-  app.add_option("--make-secret", new_secret, "create such a file, then exit");
+  app.add_option("--make-secret", new_secret, "create such a file with a random secret, then exit");
   app.add_option("--join-timeout", join, "seconds to wait for the other nodes to arrive")
       ->check(seconds());
   app.add_option("--last-call", last_call,
@@ -311,7 +311,7 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
       "codes 2, 3, 4, 7), while the others continue within their step: for programs with an option "
       "of this name, on one node. ringrun coordinates the ranks: if it ends, so does the job");
   app.add_option("--min-ranks", o.least_ranks,
-                 "with --per-step: fewer ranks make no step [more than half]")
+                 "with --per-step: minimum number of ranks for a step [more than half]")
       ->default_text("")
       ->check(whole(1, 1024));
   app.add_option(

@@ -99,7 +99,8 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   if (benchmark.collective == comm::Collective::all_reduce)
     app.add_option(
         "--algorithm", algorithm,
-        "automatic (direct, small messages in one hand-off; on GPUs ring), ring, plain_ring (the "
+        "automatic (direct, small messages in one hand-off; on GPUs ring for large ones), ring, "
+        "plain_ring (the "
         "ring as a simple loop; slower), gloo_ring, direct, tree, halving_doubling, double_tree, "
         "or hierarchical (within nodes, then between them); fastest: chosen by the cost model for "
         "each size");
@@ -160,7 +161,8 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
           "--op avg needs a floating --datatype, not " + dtype);
   if (root != "all") {
     const long long value = read_whole(root).value_or(-1);
-    require(value >= 0 && value < 1 << 20, "--root '" + root + "' is not a rank");
+    require(value >= 0 && value < 1 << 20,
+            "--root '" + root + "' is not a rank: give its number, or all");
     o.roots = {static_cast<int>(value)};
   }
   o.fastest = algorithm == "fastest";

@@ -124,7 +124,8 @@ void print_times(const Options& o, const Simulation& simulation, double bytes) {
 int run(int argc, char** argv) {
   Options o;
   apps::CommandLine app(
-      "Shows the messages of each step of a collective; draws, proves and prices it.",
+      "Shows the messages of each step of a collective; draws it, proves it correct, and computes "
+      "its time.",
       "schedule_player");
   app.add_option("-c,--collective", o.collective, "the collective");
   app.add_option("-a,--algorithm", o.algorithm, "algorithm; default: the first in the table below");
@@ -137,16 +138,16 @@ int run(int argc, char** argv) {
                  "for hierarchical: ranks in order fill one node after the other")
       ->default_text("")
       ->check(apps::whole(1, 16384));
-  app.add_option("--element-size", o.element_size, "bytes")->check(apps::whole(1, 8));
-  app.add_option("--svg", o.svg, "also draw it into this SVG file");
-  app.add_flag("--check", o.check, "prove it correct, or report what is wrong");
+  app.add_option("--element-size", o.element_size, "bytes of an element")->check(apps::whole(1, 8));
+  app.add_option("--svg", o.svg, "also draw the schedule into this SVG file");
+  app.add_flag("--check", o.check, "prove the schedule correct, or report what is wrong");
   app.add_flag("--run", o.run,
-               "run it with --slots slots, and report ranks that are stuck at the end");
-  app.add_option("--mistake", o.mistake, "plant one of the mistakes below first");
-  app.add_flag("--simulate", o.simulate, "price it with the alpha-beta-gamma model:");
+               "run the schedule with --slots slots, and report the ranks that never finish");
+  app.add_option("--mistake", o.mistake, "first plant one of the mistakes listed below");
+  app.add_flag("--simulate", o.simulate, "compute its time with the alpha-beta-gamma model:");
   app.add_option("--alpha", o.alpha_us, "  microseconds per message")->check(apps::real(0, 1e9));
-  app.add_option("--bandwidth", o.bandwidth, "  of a link, GB/s")->check(apps::above_zero(1e9));
-  app.add_option("--reduce-bandwidth", o.reduce_bandwidth, "  of reduction, GB/s")
+  app.add_option("--bandwidth", o.bandwidth, "  GB/s of a link")->check(apps::above_zero(1e9));
+  app.add_option("--reduce-bandwidth", o.reduce_bandwidth, "  GB/s of reduction")
       ->check(apps::above_zero(1e9));
   app.add_option("--overhead", o.overhead_us, "  microseconds per call")->check(apps::real(0, 1e9));
   app.add_option("--slots", o.slots,
@@ -167,9 +168,8 @@ int run(int argc, char** argv) {
   require(contract_of(collective).rooted() || !app.given("--root"),
           fmt::format("--root {}: {} has no root", o.root, o.collective));
   require(o.slots > 0 || !o.simulate, "--slots 0: the model of --simulate needs at least one slot");
-  require(
-      o.mistake.empty() || !o.simulate || o.check || o.run || o.json,
-      "--mistake and --simulate need --check or --run: a schedule that never ends has no price");
+  require(o.mistake.empty() || !o.simulate || o.check || o.run || o.json,
+          "--mistake and --simulate need --check or --run: a wrong schedule may never end");
   apps::require_writable(o.svg);
   const double bytes = static_cast<double>(o.count * o.element_size);
   Network network = Network::uniform({o.alpha_us * 1e-6, 1e-9 / o.bandwidth},

@@ -1,10 +1,10 @@
 // Shared by the variants of train_gpt: the options, the text and the loop. The plain variant, with
 // DistributedDataParallel, is in train_gpt.cpp.
 //
-//   gpt_captured.cpp --graph: one rank launches each step as a CUDA graph
-//   train_gpt.cpp    every rank has the whole model (--per-step: and may be lost)
-//   gpt_mesh.cpp     --tensor-parallel, --pipeline: a rank has a part of each block, or some blocks
-//   gpt_sharded.cpp  --shard: a rank keeps a part of each parameter, and gathers the rest in use
+//   train_gpt.cpp     every rank has the whole model; with --per-step, training survives lost ranks
+//   gpt_captured.cpp  --graph: a single rank launches each step as a CUDA graph
+//   gpt_mesh.cpp      --tensor-parallel, --pipeline: a rank has a part of each block or some blocks
+//   gpt_sharded.cpp   --shard: a rank keeps a part of each parameter and gathers the rest for use
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct GptOptions {
   double weight_decay = 0.1;
   double clip = 1.0;
   double warmup = 0.05;  // share of the steps
-  double floor = 0.1;    // of the learning rate, as a share of its peak
+  double floor = 0.1;    // lowest learning rate, as a share of its peak
   std::int64_t validation_windows = 512;
   GenerateOptions sample{.tokens = 400, .context = 128, .temperature = 0.8, .top_k = 0};
   std::string prompt = "// ";

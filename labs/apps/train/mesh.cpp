@@ -32,9 +32,8 @@ void add_mesh_options(CommandLine& app, MeshOptions& o) {
 void apply_mesh(const MeshOptions& o, TrainOptions& common) {
   require(!o.split_sequence || o.shape.tensor > 1,
           "--sequence-parallel splits among the ranks of --tensor-parallel: give it, too");
-  require(
-      o.microbatches == 1 || o.given(),
-      "--microbatches is for --pipeline and --tensor-parallel; without them, take --accumulate");
+  require(o.microbatches == 1 || o.given(),
+          "--microbatches is for --pipeline and --tensor-parallel; without them, use --accumulate");
   if (!o.given()) return;
   const auto refuse = [](bool given, const std::string& option, const std::string& reason) {
     require(!given, "--tensor-parallel and --pipeline cannot be combined with " + option + ": " +

@@ -96,8 +96,9 @@ void add_machine_options(CommandLine& app, MachineOptions& o, const std::string&
       ->check(above_zero(1e6));
   app.add_option(
          "--overlap", o.overlap,
-         "reduce full buckets while backward continues; auto: if the machine has a core that "
-         "no rank computes on; alternate: off in odd steps, on in even ones")
+         "reduce full buckets while backward continues; auto: with gradients on a GPU, or if the "
+         "machine has a core on which no rank computes; alternate: off in odd steps, on in even "
+         "ones")
       ->check(one_of({"auto", "on", "off", "alternate"}));
   app.add_option("--algorithm", o.algorithm,
                  "order of the all-reduce sums; fastest: chosen by the cost model for each size "

@@ -3,7 +3,7 @@
 //     previous rank                    this block                         next rank
 //                   ==slot==> recv ...  own input  ... send ==slot==>
 //
-// All warps of the block but the last copy. The last warp has one thread, which hands over:
+// In a block, every warp copies except the last, whose only thread does the hand-off:
 //
 //     copying warps    wait, copy message 0 | wait, copy message 1 | wait, copy message 2 |
 //                                           barrier                barrier                barrier
@@ -20,13 +20,13 @@
 //               the warps load the message; barrier; fence; `head`: it follows the loads.
 //
 // This works because order at system scope is transitive through the barriers. One fence releases
-// both counters; the stores after it are relaxed. `tail` is first, because a rank waits for it, but
-// for `head` only if all slots are full.
+// both counters; the stores after it are relaxed. `tail` is stored first: the receiver always waits
+// for `tail`, the sender for `head` only if all slots are full.
 //
 // The second half of an all_reduce only moves complete elements. If the ranks' outputs are shared,
-// a block stores them directly in the next rank's output: no rank copies them out of a slot. The
-// messages are counted as before. The next rank no longer needs the old elements there, because the
-// complete ones contain its own contribution, and so are ordered after its loads.
+// a block stores them directly in the next rank's output, so no rank copies them out of a slot. The
+// messages are counted as before. The next rank no longer needs the elements that are overwritten:
+// the complete ones contain its own contribution, so they are stored after its loads.
 #pragma once
 
 #include "runtime/comm/device/kernel.cuh"
@@ -139,7 +139,7 @@ class Slots {
       if (sends && is_weak(End::tail_release) == weak) set(next_.tail, sent_);
       if (receives && is_weak(End::head_release) == weak) set(previous_.head, taken_);
     };
-    post(true);  // nothing, unless a test weakens an end
+    post(true);  // posts nothing, unless a test weakens an end of a hand-off
     cuda::atomic_thread_fence(cuda::memory_order_acq_rel, cuda::thread_scope_system);
     post(false);
   }

@@ -12,7 +12,7 @@
 // This is the handshake of transport/channel.hpp: counters only grow and continue from one
 // collective to the next. Each counter is written by one rank only and has its own cache line. Each
 // block of the kernel has its own channel of the ring, so blocks do not interact. Packets and slots
-// are also in the rank's memory: layout.hpp.
+// are in the same memory: device/layout.hpp.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ namespace ringsmith::comm::cuda_ipc {
 constexpr int kMostRanks = 64;
 constexpr int kMostChannels = 16;  // blocks of a kernel
 constexpr int kWarp = 32;          // threads
-constexpr int kMostThreads = 480;  // per block, that copy: with the warp that hands over, 512
+constexpr int kMostThreads = 480;  // copying threads of a block; the hand-off has one more warp
 constexpr int kRings = 2;          // 0: to rank + 1;  1: to rank - 1, as in gloo
 // Two slots are enough for progress. With two more, the sender does not wait for a credit that is
 // on its way.
@@ -51,7 +51,7 @@ struct Station {
 // Launch configuration of the kernel engine; must be the same on all ranks.
 struct Shape {
   int channels = 1;            // blocks of a kernel, and channels of a ring
-  int threads = 64;            // per block, that copy
+  int threads = 64;            // copying threads of a block
   std::size_t slot_bytes = 0;  // a multiple of 16
 
   bool operator==(const Shape&) const = default;

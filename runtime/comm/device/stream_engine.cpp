@@ -32,7 +32,7 @@ void HandOff::wait_for_event(int rank, std::uint32_t event) {
 
 namespace {
 
-constexpr std::size_t kStagingBytes = std::size_t{4} << 20;  // each for input and output
+constexpr std::size_t kStagingBytes = std::size_t{4} << 20;  // for the input, and for the output
 constexpr std::size_t kPieceBytes = std::size_t{512} << 10;  // of a message
 
 // Returns the other ranks whose memory the moves of this mapping touch.

@@ -127,7 +127,7 @@ void ring_all_reduce(Peers& peers, Channels& channels, const Transfer& transfer)
 // slots, so it does not wait if the payload fits in kSlots - 1 slots and the lane is empty.
 void run_p2p(Peers& peers, Channels& channels, const Transfer& transfer);
 
-// The first slot of a message: a copy of the sender's CallRecord.
+// The content of a message's first slot: a copy of the sender's CallRecord.
 struct MessageHeader {
   std::uint64_t call, count, sequence, site;
 };

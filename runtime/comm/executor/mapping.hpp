@@ -39,7 +39,7 @@ enum class Placement : std::uint8_t {
 struct MappedMove {
   struct After {
     int rank = 0;
-    std::uint32_t moves = 0;  // that the rank must have completed
+    std::uint32_t moves = 0;  // the number that the rank must have completed
   };
   std::vector<After> after;
   std::vector<ChunkPlace> sources;
@@ -53,7 +53,7 @@ struct MappedMove {
 
 struct Mapping {
   std::vector<MappedMove> moves;
-  std::vector<MappedMove::After> finally;  // before the caller may touch the buffers again
+  std::vector<MappedMove::After> finally;  // awaited before the caller may use the buffers again
 };
 
 // Returns the mappings of all ranks, or nullopt if the schedule has no mapping. With

@@ -16,7 +16,7 @@
 //     5     recvCopySend        behind(2)   2      chunk 2, complete, and kept
 //     6     recv                behind(3)   1      nothing: chunk 1, complete, is kept
 //
-// It runs under --algorithm plain_ring and gives the same bits as --algorithm ring
+// It runs under all_reduce_perf --algorithm plain_ring, with the bits of --algorithm ring
 // (schedule/ring.hpp), whose executors are optimised: slots moves two slices at a time, and mapped
 // avoids the slots.
 //

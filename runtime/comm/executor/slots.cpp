@@ -105,8 +105,9 @@ class SlotRun {
     std::array<std::byte*, kernels::kMaxReduceSources> destinations;
     std::size_t used = 0;
     if (move.keep) destinations[used++] = output(move.chunk) + skipped;
-    const std::byte* const standing = move.keep ? destinations[0] : unchanged(move, sources[0]);
-    const auto lends = [&](const Outbox& out) { return standing != nullptr && out.lends(); };
+    // To remote peers, data in the caller's memory is sent from there instead of from a slot.
+    const std::byte* const lent = move.keep ? destinations[0] : unchanged(move, sources[0]);
+    const auto lends = [&](const Outbox& out) { return lent != nullptr && out.lends(); };
     for (const int peer : move.sends)
       if (Outbox& out = channels_.out(peer, lane.index); !lends(out))
         destinations[used++] = out.slot();
@@ -116,7 +117,7 @@ class SlotRun {
                            Elements(n), arithmetic_.scale);
     for (const int peer : move.sends)
       if (Outbox& out = channels_.out(peer, lane.index); lends(out))
-        out.post_from(standing, n * width_);
+        out.post_from(lent, n * width_);
       else
         out.post(n * width_);
     for (const Source& source : move.sources)

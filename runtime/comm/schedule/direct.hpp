@@ -27,8 +27,8 @@
 //
 // The sum of an element is the same expression on every rank that holds the result:
 //     direct, reduce_scatter, chunk c:  ((x[c] + x[c+1]) + x[c+2]) + ...     ranks modulo world
-//     reduce:                             ((x[root] + x[root+1]) + ...         ranks modulo world
-//     one_shot:                           ((x[0] + x[1]) + x[2]) + ... + x[world-1]
+//     reduce:                           ((x[root] + x[root+1]) + ...         ranks modulo world
+//     one_shot:                         ((x[0] + x[1]) + x[2]) + ... + x[world-1]
 // Every rank computes one_shot's sum itself, starting at rank 0 so that all get the same bits. In
 // that order, a rank's own value is in the middle of its sum, so the input is separate from the
 // work buffer. In step s of the two-shot all_reduce, reduce_scatter and all_gather, a rank sends to

@@ -75,7 +75,7 @@ struct NodeShares {
   std::vector<NodeSegment> segments;
 
   // Returns the number of elements of a unit, at least 1, if no part has more than `most` elements.
-  // A multiple of kEvenUnit, if there are so many, so that parts are aligned for kernels.
+  // From kEvenUnit on it is a multiple of kEvenUnit, so that parts are aligned for kernels.
   [[nodiscard]] std::size_t longest_unit(std::size_t most) const;
   static constexpr std::size_t kEvenUnit = 64;
 };

@@ -45,7 +45,7 @@ PipelineSchedule one_forward_one_backward(int stages, int microbatches) {
 PipelineSchedule pipeline_schedule(std::string_view name, int stages, int microbatches) {
   if (name == "gpipe") return gpipe(stages, microbatches);
   if (name == "1f1b") return one_forward_one_backward(stages, microbatches);
-  throw UsageError("'" + std::string(name) + "' is not a pipeline schedule; take gpipe or 1f1b");
+  throw UsageError("'" + std::string(name) + "' is not a pipeline schedule; choose gpipe or 1f1b");
 }
 
 int source_of(const PipelineSchedule& schedule, int stage, PipelinePass pass) {

@@ -11,8 +11,8 @@
 //
 // Meaning of one Step of one rank:
 //   1. the send part is posted: the chunk as it is now, before this step's receive;
-//   2. the receive part completes: copy replaces the chunk, reduce does
-//      chunk = received (op) chunk.
+//   2. the receive part completes: copy replaces the chunk; reduce does
+//      chunk = chunk (op) received.
 // A message may carry several consecutive chunks; executors move one chunk at a time
 // (one_chunk_steps()). A receive from the rank itself (separate_input only) is a local step: the
 // chunk comes from the rank's own input, without a message. A step may be idle, so that step s is
@@ -83,7 +83,7 @@ struct Schedule {
 
 // Returns the same schedule with one chunk per message. Interleaves consecutive steps chunk by
 // chunk if they are of the same kind, carry the same number of chunks, neither send to nor receive
-// from the same peer twice, do not overlap partially, and send no chunk that an earlier one
+// from the same peer twice, do not overlap partially, and send no chunk that an earlier step
 // receives. So a rank that sums messages of several peers gets all copies of a chunk before any
 // copy of the next.
 [[nodiscard]] Schedule one_chunk_steps(const Schedule& schedule);

@@ -2,8 +2,8 @@
 //
 // The announcement includes the call's fingerprint, so every rank detects a mismatch before any
 // data moves. Rounds are numbered from 1 and never reset. A rank that has completed round g knows
-// that all ranks have entered g and hence left g - 1. So the two halves of the staging memory, used
-// in turn, need no other protection.
+// that all ranks have entered g and hence left g - 1. So the two staging areas, used alternately,
+// need no other protection.
 #pragma once
 
 #include "runtime/comm/transport/peers.hpp"

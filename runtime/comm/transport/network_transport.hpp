@@ -1,8 +1,8 @@
 // The network transport connects ranks that do not share memory.
 //
 // In shared memory every rank writes its own segment, and the others read it. The network imitates
-// this: each rank holds a mirror of every remote rank's segment, and the remote rank's writes for
-// it are sent to the mirror, at the same offset.
+// this: each rank holds a mirror of every remote rank's segment, and the remote rank sends its
+// writes to the mirror, at the same offset.
 //
 //      rank 0's host                                   rank 1's host
 //      [ segment of 0 ] --- write(1, offset, n) -----> [ mirror of 0 ]   read by rank 1 only
@@ -92,7 +92,7 @@ class NetworkTransport {
   void abandon() { timeout_ = std::min(timeout_, std::chrono::milliseconds(500)); }
   // Returns the reason why rank can no longer be reached, or an empty string if it can.
   [[nodiscard]] virtual const std::string& broken(int rank) const = 0;
-  // True if that reason is damaged bytes. In that case, broken() is a predicate about the bytes:
+  // True if the bytes from rank arrived damaged. broken() then is a predicate about the bytes:
   // "do not match ...".
   [[nodiscard]] virtual bool damaged(int /*rank*/) const { return false; }
   // Returns a socket to rank's process. The kernel closes the other end when that process ends.

@@ -16,7 +16,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kCheckInterval{2};   // between two checks of the peers while waiting
-constexpr milliseconds kTellElsewhere{50};  // a longer wait is told to this rank's other groups
+constexpr milliseconds kTellElsewhere{50};  // longer waits are reported to the other groups
 constexpr milliseconds kShowInterval{25};   // between two sends of the board to remote ranks
 
 // Among ranks that share cores, a yield takes microseconds. A yield that takes longer has given the

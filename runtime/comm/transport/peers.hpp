@@ -79,7 +79,7 @@ class PeerWaiter {
   NetworkTransport* const network_;  // null if all ranks share memory
   SpinLimits foreground_, background_;
   std::atomic<bool> holds_core_{true};
-  int crowded_ = 0;  // long waits, this one included, that do not yield
+  int crowded_ = 0;  // number of long waits, this one included, that do not yield
 };
 
 class Peers {

@@ -95,7 +95,7 @@ enum class ReduceOp : std::uint8_t { sum, avg, prod, min, max };
 ReduceOp parse_reduce_op(std::string_view name);  // throws UsageError naming the choices
 
 // The algorithm determines the order of each sum. automatic chooses by collective, size, world and
-// kind of memory, so that every run computes the same bits (schedule/select.hpp).
+// the buffers' memory, so that every run computes the same bits (schedule/select.hpp).
 enum class Algorithm : std::uint8_t {
   automatic,
   ring,
@@ -107,7 +107,7 @@ enum class Algorithm : std::uint8_t {
   double_tree,
   hierarchical,  // exchanges data within nodes, then between nodes
   // Only for schedules; not accepted as a group's option:
-  one_shot,  // every rank reads all data of every other and adds it up in rank order
+  one_shot,  // every rank reads the data of all ranks and sums it in rank order
   own        // a user's schedule (schedule/own.hpp)
 };
 constexpr Algorithm kLastOfGroups = Algorithm::hierarchical;

@@ -1,7 +1,7 @@
 // One call of a collective: the values that all ranks must agree on (Call), this rank's buffers
 // (Transfer), and the handle of the operation in flight (Work).
 //
-// Ranks exchange a Call as two 64-bit words and compare it. describe() prints it in errors.
+// Ranks exchange a Call as two 64-bit words and compare it. Errors quote its describe().
 #pragma once
 
 #include <cstdint>

@@ -63,8 +63,8 @@ struct FsdpUnit;
 struct FsdpOptions {
   bool reshard_after_forward = true;     // ZeRO-3. False: ZeRO-2, parameters stay until backward
   Overlap overlap = Overlap::automatic;  // on: prefetch, and reduce during backward
-  // Of gathered parameters and of gradients until they are reduced. With bf16 or f16, run forward
-  // under Autocast with this dtype; ranks send half the bytes, and shards and optimizer remain f32.
+  // Dtype of gathered parameters and of unreduced gradients. With bf16 or f16, run forward under
+  // Autocast with this dtype; ranks send half the bytes, and shards and optimizer remain f32.
   DType dtype = DType::f32;
 };
 

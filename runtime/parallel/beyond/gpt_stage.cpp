@@ -38,7 +38,7 @@ GptStage::GptStage(std::unique_ptr<GPT> whole, const Mesh& mesh, bool split_sequ
   const int stages = mesh.stages(), layers = options_.layers;
   require(layers >= stages, "pipeline: " + std::to_string(stages) + " stages need at least " +
                                 std::to_string(stages) + " layers, the model has " +
-                                std::to_string(layers) + "; take fewer stages, or a deeper model");
+                                std::to_string(layers) + "; use fewer stages or more layers");
   require(!options_.tied || stages == 1,
           "pipeline: a head that is tied to the token table would be on another stage than the "
           "table; leave the head untied");

@@ -19,7 +19,7 @@ def size(text):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--backend", choices=["nccl", "gloo"], required=True)
-    p.add_argument("--most", type=size, default="256M", help="bytes, or 64K, 256M")
+    p.add_argument("--most", type=size, default="256M", help="largest message: bytes, or 64K, 256M")
     p.add_argument("--reps", type=int, default=20)
     a = p.parse_args()
     if a.backend == "gloo":

@@ -26,7 +26,7 @@ enum class FrameKind : std::uint32_t {
   bytes = 0x72736231,
   counter = 0x72736331,
   // The only frame of a rank that gives up before all are connected. It blames rank `offset`, so
-  // that the other ranks name the same one.
+  // that the other ranks name the same rank.
   farewell = 0x72736631
 };
 
