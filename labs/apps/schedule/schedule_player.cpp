@@ -76,7 +76,7 @@ bool check_and_report(const Schedule& schedule, const Options& o) {
       "        messages match in order; finishes with {} a connection\n",
       title_of(schedule), o.run ? counted(o.slots) : "1, 2 and 8 slots");
   fmt::print("        without slots (rendezvous): {}\n",
-             runs({0, false}) ? "finishes" : "deadlocks, because all ranks send first");
+             runs({0, false}) ? "finishes" : "deadlocks: sends wait for each other");
   fmt::print("        messages larger than all slots: {}\n",
              runs({0, true}) ? "finishes" : "deadlocks: needs a slot for each whole message");
   if (mapped.waits.empty())
