@@ -41,6 +41,19 @@ def one(wanted):
     return lab
 
 
+def number(word, example, least=None):
+    """Returns a reader of a number for argparse. Its error names the word of make's command line, not the option."""
+    def read(text):
+        try:
+            value = int(text)
+        except ValueError:
+            raise AuthorError(f"{word}={printable(text)} is not a whole number: for instance {word}={example}") from None
+        if least is not None and value < least:
+            raise AuthorError(f"{word}={value}: the least is {least}")
+        return value
+    return read
+
+
 def instructors(name):
     try:
         return importlib.import_module(f"labs.course.{name}")
@@ -99,15 +112,16 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=STUDENT + INSTRUCTOR, metavar="COMMAND")
     parser.add_argument("--lab", default="", help="number or name; default where it makes sense: all")
-    parser.add_argument("--seed", type=int, help="seed of the inputs and the delays; every failure prints its seed")
+    parser.add_argument("--seed", type=number("SEED", 7),
+                        help="seed of the inputs and the delays; every failure prints its seed")
     parser.add_argument("--test", action="append", help="only this test (repeatable)")
     parser.add_argument("--submission", type=pathlib.Path, help="grade: folder of the files, instead of work/NN-slug")
     parser.add_argument("--reports", type=pathlib.Path,
                         help="grade: folder for results.json (Gradescope) and junit.xml")
     parser.add_argument("--unsafe", action="store_true", help="grade, even where no sandbox works")
-    parser.add_argument("--rounds", type=int, default=200, help="soak: number of rounds")
+    parser.add_argument("--rounds", type=number("ROUNDS", 200, least=1), default=200, help="soak: number of rounds")
     parser.add_argument("--mutant", action="append", help="mutate: only mutants whose id begins with this (repeatable)")
-    parser.add_argument("--most", type=int, help="mutate: number of mutants to try per lab")
+    parser.add_argument("--most", type=number("MOST", 100, least=1), help="mutate: number of mutants to try per lab")
     parser.add_argument("--quick", action="store_true", help="grade-the-grader: without most mutants and cheats")
     args = parser.parse_args()
     for name, value in vars(args).items():  # argparse treats a value of -- as a separator, and returns []

@@ -199,6 +199,9 @@ def build(lab, files, swapped=None):
         raise Cheat((folder / "cheat.txt").read_text())
     output = (folder / "compiler.txt").read_text()
     if not (folder / "driver").exists():
+        for name, text in files.items():
+            if not text.strip():  # the compiler complains about the driver, which the student did not write
+                raise Broken(f"{name} is empty: make reset N={lab.number} copies the skeleton again, and keeps your files")
         raise Broken("\n".join(output.splitlines()[:30]))
     return folder / "driver", output
 

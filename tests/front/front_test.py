@@ -277,6 +277,18 @@ class Build(Front):
         self.assertLessEqual(widest(seen), 79)
         self.assertEqual(self.machine.run(".ci/compile", "build/release", "train_gpt_cpu"), (0, "", ""))
 
+    def test_a_slow_file_is_no_silence(self):
+        self.machine.project("""
+            add_custom_command(OUTPUT first COMMAND sleep 5)
+            add_custom_command(OUTPUT second COMMAND sleep 5 DEPENDS first)
+            add_custom_target(both ALL DEPENDS second)""")
+        self.machine.run(".ci/configure", "build/release", "release")
+        code, seen = self.machine.on_terminal(".ci/compile", "build/release")
+        self.assertEqual(code, 0, seen)
+        self.assertRegex(seen, r"compiling the first files, \d s so far")
+        self.assertGreaterEqual(len(set(re.findall(r"compiling 1 of 2 files, (\d+) s so far", seen))), 2, seen)
+        self.assertEqual(len([line for line in screen(seen) if line]), 1, seen)
+
     def test_ctrl_c(self):
         compiler = f"sleep 100.{os.getpid()}"
         self.machine.project(f"""

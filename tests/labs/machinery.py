@@ -8,15 +8,18 @@ labs.
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
+import sys
 import time
 import unittest
+import unittest.mock as mock
 import xml.etree.ElementTree as xml
 
 from common import PLACE, RING, alive, make, unique
 
-from labs.course import grading, mutants, record, reports, runner
+from labs.course import grading, mutants, record, reports, runner, terminal
 from labs.course.build import build, swapped_in
 from labs.course.lab import all_labs
 from labs.course.split import split, texts
@@ -99,6 +102,42 @@ class Student(unittest.TestCase):
             code, text = make(*words.split())
             self.assertNotEqual(code, 0)
             self.assertIn(said, text)
+
+    def test_numbers_that_are_none(self):
+        """One line names the word that the user typed."""
+        for words, variables, said in (("check N=06 SEED=abc", {}, "SEED=abc is not a whole number"),
+                                       ("soak N=06 ROUNDS=x", {}, "ROUNDS=x is not a whole number"),
+                                       ("soak N=06 ROUNDS=0", {}, "ROUNDS=0: the least is 1"),
+                                       ("progress", {"LABS_PATIENCE": "x"}, "LABS_PATIENCE=x is not a positive number"),
+                                       ("progress", {"LABS_PATIENCE": "nan"}, "LABS_PATIENCE=nan is not"),
+                                       ("progress", {"LABS_PATIENCE": "-1"}, "LABS_PATIENCE=-1 is not")):
+            code, text = make(*words.split(), env=variables)
+            self.assertNotEqual(code, 0)
+            self.assertEqual([said in line for line in text.splitlines() if not line.startswith("make: ")], [True], text)
+        for wrong in ("x", "0", "-2", "1.5"):
+            with self.assertRaises(SystemExit), mock.patch.dict(os.environ, {"LABS_JOBS": wrong}):
+                grading.grade(RING, texts(RING, False), only=["chunks"])
+
+    def test_an_empty_file(self):
+        for name in RING.files:
+            report = grading.grade(RING, {**texts(RING, True), name: " \n"}, public_only=True)
+            self.assertEqual({(r.status, r.message.split(":")[0]) for r in report.results},
+                             {("does not compile", f"{name} is empty")})
+
+    def test_progress_on_a_terminal(self):
+        """While a submission is compiled and tested, a terminal shows a line that changes, and that is erased."""
+        ours, theirs = pty.openpty()
+        with open(theirs, "w") as terminal_of_a_user, mock.patch.object(sys, "stdout", terminal_of_a_user), \
+             mock.patch.dict(os.environ, {"TERM": "xterm"}):
+            with terminal.Progress() as progress:
+                time.sleep(1.5)
+                progress("2 of 7 tests have ended")
+                time.sleep(1.5)
+        said = os.read(ours, 65536).decode()
+        os.close(ours)
+        self.assertRegex(said, r"compiling, \d+ s so far")
+        self.assertRegex(said, r"2 of 7 tests have ended, \d+ s so far")
+        self.assertTrue(said.endswith("\r\033[K"), said)
 
 
 class Reports(unittest.TestCase):
