@@ -93,7 +93,7 @@ def run(args):
 def trouble(error):
     """Returns one line about a system error, with a remedy if a folder belongs to another user."""
     if error.filename is None:
-        return f"labs: {error.strerror or error}"
+        return f"labs: cannot write or read: {error.strerror or error}"
     text = f"labs: '{printable(os.fsdecode(error.filename))}': {error.strerror}"
     path = pathlib.Path(os.fsdecode(error.filename)).absolute()
     while isinstance(error, PermissionError) and path != path.parent:
@@ -131,10 +131,14 @@ def main():
 
 
 if __name__ == "__main__":
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, as by >&-
+            setattr(sys, name, open(os.devnull, "w"))
+        getattr(sys, name).reconfigure(errors="backslashreplace")
     try:
-        sys.exit(main())
+        code = main()
+        sys.stdout.flush()  # here, because python would report a full disk as an ignored exception
+        sys.exit(code)
     except AuthorError as error:
         print(printable_lines(error), file=sys.stderr)
         sys.exit(2)
@@ -143,5 +147,5 @@ if __name__ == "__main__":
     except BrokenPipeError:
         os._exit(141)
     except OSError as error:  # e.g. folders belong to root after `sudo make`, or the disk is full or read-only
-        print(trouble(error), file=sys.stderr)
-        sys.exit(2)
+        print(trouble(error), file=sys.stderr, flush=True)
+        os._exit(2)  # sys.exit would try once more to write the output

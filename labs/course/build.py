@@ -264,6 +264,13 @@ def _step(words, reads, own, name):
     return False, next((message for pattern, message in LIMITS if re.search(pattern, output)), output)
 
 
+def needed(rule):
+    """Returns the names of the files in a make rule that the compiler has written. In such a rule, a name's blanks have
+    backslashes: a checkout may be in a folder such as "my course"."""
+    names = re.findall(r"(?:\\[ #]|\S)+", rule.replace("\\\n", " ").partition(": ")[2])
+    return [re.sub(r"\\([ #])", r"\1", name).replace("$$", "$") for name in names]
+
+
 class Unit:
     """One translation unit: a driver with the students' files that it includes."""
 
@@ -306,12 +313,14 @@ class Unit:
             options += [f'-D{m}="{new / ("clean.hpp" if m == first else "empty.hpp")}"' for m in macros]
             language = ["-x", "c++"] if self.source.suffix == ".cu" else []
             source = str(self.source.relative_to(ROOT))
-            well, said = _step([CXX, *FLAGS, *self.flags, *options, *language, "-MD", "-MF", str(new / "needs.d"), "-c",
-                                source, "-o", str(new / "unit.o")], [*self._reads(), self.source], new, "said")
+            well, said = _step([CXX, *FLAGS, *self.flags, *options, *language, "-MD", "-MF", str(new / "needs.d"), "-MT",
+                                "unit", "-c", source, "-o", str(new / "unit.o")], [*self._reads(), self.source], new,
+                               "said")
             if not well:
                 (new / "unit.o").unlink(missing_ok=True)
             if (new / "needs.d").exists():  # names the student's files by their paths in the cache
-                (new / "needs.d").write_text((new / "needs.d").read_text().replace(str(new), str(self.folder)))
+                names = "\n".join(needed((new / "needs.d").read_text(errors="surrogateescape")))
+                (new / "needs.txt").write_text(names.replace(str(new), str(self.folder)), errors="surrogateescape")
         if cheat:
             (new / "cheat.txt").write_text(cheat)
         (new / "compiler.txt").write_text(said or "")
