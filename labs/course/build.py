@@ -271,6 +271,12 @@ def needed(rule):
     return [re.sub(r"\\([ #])", r"\1", name).replace("$$", "$") for name in names]
 
 
+def share(driver):
+    """Lets the users that run submissions execute a driver, also if the judge's umask is 077."""
+    if driver.exists():
+        driver.chmod(0o755)
+
+
 class Unit:
     """One translation unit: a driver with the students' files that it includes."""
 
@@ -378,6 +384,7 @@ def _build_into(new, lab, parts, drivers, files_linked, libraries):
                              "-Wl,--end-group", *LIBRARIES, *link, "-o", str(new / "driver")],
                             [*(unit.folder for unit in units), *(path.parent for path in files_linked)], new, "said")
             output += said
+            share(new / "driver")
     if cheat:
         (new / "cheat.txt").write_text(cheat)
     (new / "compiler.txt").write_text(output)

@@ -318,6 +318,17 @@ class Judge(unittest.TestCase):
         with self.assertRaises(AuthorError):
             grading._one(RING, None, ("nothing", nothing, False), 1)
 
+    def test_a_private_umask(self):
+        """As root with umask 077: the user that runs the submission can still execute the driver."""
+        work = PLACE / "private" / RING.slug
+        work.mkdir(parents=True)
+        for name, text in texts(RING, True).items():
+            (work / name).write_text(text)
+        done = subprocess.run(["sh", "-c", "umask 077; exec make -s check N=06 TEST=chunks"], cwd=ROOT, text=True,
+                              capture_output=True, env={**os.environ, "LABS_WORK": str(work.parent),
+                                                        "LABS_BUILD": str(PLACE / "private" / "build")})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def test_nan_never_passes(self):
         from labs.course import expect
         nan = float("nan")
