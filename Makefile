@@ -211,7 +211,8 @@ lint: ## check format, includes, sizes (TIDY=1: clang-tidy too)
 	@.ci/lint $(if $(TIDY),--tidy)
 
 format: ## format all sources with clang-format
-	@git ls-files --cached --others --exclude-standard '*.hpp' '*.cpp' '*.cu' '*.cuh' '*.h' | xargs clang-format -i
+	@.ci/deps clang-format
+	@.ci/lint --format
 
 hooks: ## let git check format, includes and message of each commit
 	@git config core.hooksPath .ci/hooks
