@@ -185,6 +185,8 @@ def check(lesson, build, update=False):
             body, everything, before_block = [], [], list(before)
             code_wanted = next((int(m[5:]) for m in fence.marks if m.startswith("exit=")), 0)
             for n, (command, expected) in enumerate(commands):
+                if re.search(r"\b(until|while) \[(?![^;]*\bkill -0\b)", command):  # for example, a repeated command fails
+                    faults.append(f"{where}: this loop never ends if its program fails: until [ ... ] || ! kill -0 $!; do")
                 code, actual = run(command, folder, env, before)
                 if re.match(r"(cd|export) ", command):
                     before.append(command)

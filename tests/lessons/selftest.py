@@ -70,6 +70,7 @@ CASES = [
     ("output changed", "\ntwo\n", "\nthree\n", "prints something else"),
     ("line missing", "one 1.5\ntwo\n", "one 1.5\n", "prints something else"),
     ("exit code", "; echo two", "; echo two; exit 3", "exited with 3"),
+    ("a loop without end", "; echo two", "; until [ -e . ]; do sleep 1; done; echo two", "this loop never ends"),
     ("another folder", "$ cd lessons/figures\n", "", "exited with 2"),
     ("another environment", "$ export WHICH=ring_3.svg\n", "", "prints something else"),
     ("claim false", "[0] > 1", "[0] > 2", "does not hold"),
