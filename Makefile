@@ -230,7 +230,7 @@ fuzz: deps ## send the store 10 million hostile bytes, under AddressSanitizer
 	@"$(BUILD)"/asan/bin/fuzz_store 10000000
 
 $(FOLDERS):
-	@echo "make: '$@' is a folder and no target ($(if $(filter tests,$@),make test; )make lists the targets)" >&2; exit 2
+	@echo "make: '$@' is a folder and no target: make alone lists the targets" >&2; exit 2
 
 clean: ## remove all build outputs
 	rm -rf "$(BUILD)"
