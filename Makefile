@@ -28,9 +28,12 @@ CONFIGURE := .ci/configure "$(DIR)" "$(PRESET)" $(CMAKE_ARGS)
 # Recipes append the targets. Compilations in the same folder wait for each other.
 COMPILE := JOBS="$(JOBS_ASKED)" .ci/compile "$(DIR)"
 
+# Without a rule, `make tests` would do nothing and succeed, because there is a folder of this name.
+FOLDERS := tests labs kernels runtime
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # two targets would build in the same folder; each build is parallel by itself
-.PHONY: help packages core-path deps deps-train deps-vm deps-labs configure build install uninstall train doctor test test-all test-systems test-kills test-resume test-per-step test-neighbours test-sweeps bench nvcc-check nvcc-build test-planted nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format hooks sanitize fuzz clean
+.PHONY: help packages core-path deps deps-train deps-vm deps-labs configure build install uninstall train doctor test test-all test-systems test-kills test-resume test-per-step test-neighbours test-sweeps bench nvcc-check nvcc-build test-planted nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format hooks sanitize fuzz clean $(FOLDERS)
 
 help: ## this list (ALL=1: with a description of every target)
 	@.ci/help $(MAKEFILE_LIST)
@@ -211,7 +214,8 @@ lint: ## check format, includes, sizes (TIDY=1: clang-tidy too)
 	@.ci/lint $(if $(TIDY),--tidy)
 
 format: ## format all sources with clang-format
-	@git ls-files --cached --others --exclude-standard '*.hpp' '*.cpp' '*.cu' '*.cuh' '*.h' | xargs clang-format -i
+	@.ci/deps clang-format
+	@.ci/lint --format
 
 hooks: ## let git check format, includes and message of each commit
 	@git config core.hooksPath .ci/hooks
@@ -224,6 +228,9 @@ fuzz: deps ## send the store 10 million hostile bytes, under AddressSanitizer
 	@.ci/configure "$(BUILD)/asan" asan
 	@JOBS="$(JOBS_ASKED)" .ci/compile "$(BUILD)/asan" fuzz_store
 	@"$(BUILD)"/asan/bin/fuzz_store 10000000
+
+$(FOLDERS):
+	@echo "make: '$@' is a folder and no target: make alone lists the targets" >&2; exit 2
 
 clean: ## remove all build outputs
 	rm -rf "$(BUILD)"

@@ -12,14 +12,15 @@ if [ -t 1 ] && [ "${TERM:-dumb}" != dumb ]; then
   [ "${columns:-0}" -gt 0 ] && progress_width=$columns
 fi
 
-# progress TEXT: may be called often. One column stays free, because a full line would wrap.
+# progress TEXT: may be called often. One column stays free, because a full line would wrap. It is no error if a line of
+# progress cannot be written (>&-, a full disk).
 progress() {
   if [ -n "$progress_in_place" ]; then
     [ "$progress_drawn" != "$1" ] || return 0
-    printf '\r\033[K%s' "${1:0:progress_width - 1}"
+    printf '\r\033[K%s' "${1:0:progress_width - 1}" 2> /dev/null
     progress_drawn=$1
   elif [ -z "$progress_last" ] || [ $((SECONDS - progress_last)) -ge "$progress_period" ]; then
-    printf '%s\n' "$1"
+    printf '%s\n' "$1" 2> /dev/null
     progress_last=$SECONDS
   fi
 }

@@ -145,7 +145,7 @@ function(ringsmith_cuda_sources TARGET)
     # only.
     set_source_files_properties(${SOURCES} PROPERTIES LANGUAGE CXX)
     target_compile_options(${TARGET} PRIVATE -Wno-unknown-pragmas -g1 ${RINGSMITH_VGPU_CHECKS}
-                           "SHELL:-include ${PROJECT_SOURCE_DIR}/kernels/vgpu/api/libm.hpp")
+                           "SHELL:-include \"${PROJECT_SOURCE_DIR}/kernels/vgpu/api/libm.hpp\"")
   endif()
 endfunction()
 

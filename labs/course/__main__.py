@@ -41,6 +41,19 @@ def one(wanted):
     return lab
 
 
+def number(word, example, least=None):
+    """Returns a reader of a number for argparse. Its error names the word of make's command line, not the option."""
+    def read(text):
+        try:
+            value = int(text)
+        except ValueError:
+            raise AuthorError(f"{word}={printable(text)} is not a whole number: for instance {word}={example}") from None
+        if least is not None and value < least:
+            raise AuthorError(f"{word}={value}: the least is {least}")
+        return value
+    return read
+
+
 def instructors(name):
     try:
         return importlib.import_module(f"labs.course.{name}")
@@ -80,7 +93,7 @@ def run(args):
 def trouble(error):
     """Returns one line about a system error, with a remedy if a folder belongs to another user."""
     if error.filename is None:
-        return f"labs: {error.strerror or error}"
+        return f"labs: cannot write or read: {error.strerror or error}"
     text = f"labs: '{printable(os.fsdecode(error.filename))}': {error.strerror}"
     path = pathlib.Path(os.fsdecode(error.filename)).absolute()
     while isinstance(error, PermissionError) and path != path.parent:
@@ -99,15 +112,16 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=STUDENT + INSTRUCTOR, metavar="COMMAND")
     parser.add_argument("--lab", default="", help="number or name; default where it makes sense: all")
-    parser.add_argument("--seed", type=int, help="seed of the inputs and the delays; every failure prints its seed")
+    parser.add_argument("--seed", type=number("SEED", 7),
+                        help="seed of the inputs and the delays; every failure prints its seed")
     parser.add_argument("--test", action="append", help="only this test (repeatable)")
     parser.add_argument("--submission", type=pathlib.Path, help="grade: folder of the files, instead of work/NN-slug")
     parser.add_argument("--reports", type=pathlib.Path,
                         help="grade: folder for results.json (Gradescope) and junit.xml")
     parser.add_argument("--unsafe", action="store_true", help="grade, even where no sandbox works")
-    parser.add_argument("--rounds", type=int, default=200, help="soak: number of rounds")
+    parser.add_argument("--rounds", type=number("ROUNDS", 200, least=1), default=200, help="soak: number of rounds")
     parser.add_argument("--mutant", action="append", help="mutate: only mutants whose id begins with this (repeatable)")
-    parser.add_argument("--most", type=int, help="mutate: number of mutants to try per lab")
+    parser.add_argument("--most", type=number("MOST", 100, least=1), help="mutate: number of mutants to try per lab")
     parser.add_argument("--quick", action="store_true", help="grade-the-grader: without most mutants and cheats")
     args = parser.parse_args()
     for name, value in vars(args).items():  # argparse treats a value of -- as a separator, and returns []
@@ -117,10 +131,14 @@ def main():
 
 
 if __name__ == "__main__":
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, as by >&-
+            setattr(sys, name, open(os.devnull, "w"))
+        getattr(sys, name).reconfigure(errors="backslashreplace")
     try:
-        sys.exit(main())
+        code = main()
+        sys.stdout.flush()  # here, because python would report a full disk as an ignored exception
+        sys.exit(code)
     except AuthorError as error:
         print(printable_lines(error), file=sys.stderr)
         sys.exit(2)
@@ -129,5 +147,5 @@ if __name__ == "__main__":
     except BrokenPipeError:
         os._exit(141)
     except OSError as error:  # e.g. folders belong to root after `sudo make`, or the disk is full or read-only
-        print(trouble(error), file=sys.stderr)
-        sys.exit(2)
+        print(trouble(error), file=sys.stderr, flush=True)
+        os._exit(2)  # sys.exit would try once more to write the output

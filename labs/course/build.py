@@ -199,6 +199,9 @@ def build(lab, files, swapped=None):
         raise Cheat((folder / "cheat.txt").read_text())
     output = (folder / "compiler.txt").read_text()
     if not (folder / "driver").exists():
+        for name, text in files.items():
+            if not text.strip():  # the compiler complains about the driver, which the student did not write
+                raise Broken(f"{name} is empty: make reset N={lab.number} copies the skeleton again, and keeps your files")
         raise Broken("\n".join(output.splitlines()[:30]))
     return folder / "driver", output
 
@@ -261,6 +264,19 @@ def _step(words, reads, own, name):
     return False, next((message for pattern, message in LIMITS if re.search(pattern, output)), output)
 
 
+def needed(rule):
+    """Returns the names of the files in a make rule that the compiler has written. In such a rule, a name's blanks have
+    backslashes: a checkout may be in a folder such as "my course"."""
+    names = re.findall(r"(?:\\[ #]|\S)+", rule.replace("\\\n", " ").partition(": ")[2])
+    return [re.sub(r"\\([ #])", r"\1", name).replace("$$", "$") for name in names]
+
+
+def share(driver):
+    """Lets the users that run submissions execute a driver, also if the judge's umask is 077."""
+    if driver.exists():
+        driver.chmod(0o755)
+
+
 class Unit:
     """One translation unit: a driver with the students' files that it includes."""
 
@@ -303,12 +319,14 @@ class Unit:
             options += [f'-D{m}="{new / ("clean.hpp" if m == first else "empty.hpp")}"' for m in macros]
             language = ["-x", "c++"] if self.source.suffix == ".cu" else []
             source = str(self.source.relative_to(ROOT))
-            well, said = _step([CXX, *FLAGS, *self.flags, *options, *language, "-MD", "-MF", str(new / "needs.d"), "-c",
-                                source, "-o", str(new / "unit.o")], [*self._reads(), self.source], new, "said")
+            well, said = _step([CXX, *FLAGS, *self.flags, *options, *language, "-MD", "-MF", str(new / "needs.d"), "-MT",
+                                "unit", "-c", source, "-o", str(new / "unit.o")], [*self._reads(), self.source], new,
+                               "said")
             if not well:
                 (new / "unit.o").unlink(missing_ok=True)
             if (new / "needs.d").exists():  # names the student's files by their paths in the cache
-                (new / "needs.d").write_text((new / "needs.d").read_text().replace(str(new), str(self.folder)))
+                names = "\n".join(needed((new / "needs.d").read_text(errors="surrogateescape")))
+                (new / "needs.txt").write_text(names.replace(str(new), str(self.folder)), errors="surrogateescape")
         if cheat:
             (new / "cheat.txt").write_text(cheat)
         (new / "compiler.txt").write_text(said or "")
@@ -366,6 +384,7 @@ def _build_into(new, lab, parts, drivers, files_linked, libraries):
                              "-Wl,--end-group", *LIBRARIES, *link, "-o", str(new / "driver")],
                             [*(unit.folder for unit in units), *(path.parent for path in files_linked)], new, "said")
             output += said
+            share(new / "driver")
     if cheat:
         (new / "cheat.txt").write_text(cheat)
     (new / "compiler.txt").write_text(output)

@@ -42,7 +42,8 @@ def _task(message):
 
 
 def check(lab, only=None, seed=None):
-    report = grade(lab, submission(lab), only=only, public_only=not only, seed=seed)
+    with terminal.Progress() as progress:
+        report = grade(lab, submission(lab), only=only, public_only=not only, seed=seed, progress=progress)
     terminal.show(report)
     beware = sandbox.note()
     if beware:
@@ -67,7 +68,8 @@ def full_grade(lab, submission_folder=None, only=None, seed=None, reports_folder
         print(f"refused: {refused}: 0 points", file=sys.stderr)
     else:
         sandbox.require(unsafe)
-        report = grade(lab, files, only=only, seed=seed)
+        with terminal.Progress() as progress:
+            report = grade(lab, files, only=only, seed=seed, progress=progress)
         report.sandbox = sandbox.here().describe()
         report.cheat = report.cheat or manifest.require_whole() or ""
         terminal.show(report, grading=True, command="grade")

@@ -226,14 +226,13 @@ def look_at_text(lab, text):
     return None
 
 
-def _outside(lab, dependencies, folder):
-    """The first included file that a student's file must not include, or None."""
+def _outside(lab, folder):
+    """The first included file that a student's file must not include, or None. folder: the unit's, with needs.txt."""
     allowed = [folder, LABS / "kit", *(lab.folder / d for d in lab.build.get("drivers", ["driver.cpp"]))]
     allowed += [ROOT / path for path in lab.build.get("includes", [])]
     if lab.build.get("vgpu"):
         allowed += [ROOT / "kernels/vgpu", ROOT / "runtime/base"]
-    names = dependencies.read_text().replace("\\\n", " ").split()
-    for name in names[1:]:
+    for name in (folder / "needs.txt").read_text(errors="surrogateescape").splitlines():
         path = (ROOT / name).resolve()
         if path.is_relative_to(ROOT) and not any(path.is_relative_to(a.resolve()) for a in allowed):
             return str(path.relative_to(ROOT))
@@ -267,7 +266,7 @@ def _static(lab, unit):
 
 def look(lab, unit, libraries):
     """Checks a compiled submission. Returns None, or (message, whether it is a cheat)."""
-    outside = _outside(lab, unit.folder / "needs.d", unit.folder)
+    outside = _outside(lab, unit.folder)
     if outside:
         return f"includes {outside}, which is not part of this lab's kit", True
     allowed = re.compile("|".join(lab.build.get("allow", [])) or r"(?!)")

@@ -1,12 +1,14 @@
 """Runs a lab's tests on a set of files and adds up the points."""
 import concurrent.futures
 import dataclasses
+import itertools
 import os
 import re
 import struct
 import time
 
 from labs.course.build import Broken, build
+from labs.course.lab import positive
 from labs.course.reading import printable
 from labs.course.testing import Bench
 from labs.course.verdicts import AuthorError, Cheat, NotAttempted, Verdict
@@ -114,8 +116,9 @@ def refuse(lab, verdict, only=None):
     return Report(lab, _all(lab, tests or lab.tests(), verdict))
 
 
-def grade(lab, files, only=None, public_only=False, seed=None, swapped=None):
-    """Grades {file name: text}. only: names of tests; seed None: the course's seed."""
+def grade(lab, files, only=None, public_only=False, seed=None, swapped=None, progress=lambda text: None):
+    """Grades {file name: text}. only: names of tests; seed None: the course's seed. progress: gets a text whenever a
+    test ends."""
     begun = time.monotonic()
     tests = [t for t in _chosen(lab, only) if not (public_only and t[2])]
     if not tests:
@@ -123,10 +126,16 @@ def grade(lab, files, only=None, public_only=False, seed=None, swapped=None):
     report = Report(lab, [], swapped=[f"{n}" for n in lab.build.get("uses", []) if os.environ.get(f"LAB{n}") == "ref"])
     try:
         driver, report.warnings = build(lab, files, swapped)
-        jobs = int(os.environ.get("LABS_JOBS", max(os.cpu_count() or 2, lab.limits["at_once"])))
+        jobs = positive("LABS_JOBS", max(os.cpu_count() or 2, lab.limits["at_once"]))
+        ended = itertools.count()
+
+        def one(test):
+            result = _one(lab, driver, test, seed)
+            progress(f"{next(ended)} of {len(tests)} tests have ended")
+            return result
+        progress(f"{next(ended)} of {len(tests)} tests have ended")
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            report.results = [_give_up(lab, r, report.swapped if swapped is None else [])
-                              for r in pool.map(lambda t: _one(lab, driver, t, seed), tests)]
+            report.results = [_give_up(lab, r, report.swapped if swapped is None else []) for r in pool.map(one, tests)]
     except (Broken, Cheat) as verdict:
         report.results = _all(lab, tests, verdict, seed)
     report.cheat = next((r.message for r in report.results if r.status == Cheat.status), "")

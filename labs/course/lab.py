@@ -1,18 +1,35 @@
 """A lab on disk: labs/NN-slug/lab.toml and the files next to it."""
 import importlib.util
+import math
 import os
 import pathlib
 import re
+import sys
 import tomllib
 
 from labs.course.reading import printable
 from labs.course.verdicts import AuthorError
 
+
+
+def positive(name, otherwise, kind=int):
+    """Returns the positive number in an environment variable. Ends the program with one line if it is none."""
+    text = os.environ.get(name) or str(otherwise)
+    try:
+        value = kind(text)
+        if 0 < value and math.isfinite(value):
+            return value
+    except (ValueError, OverflowError):
+        pass
+    print(f"{name}={printable(text)} is not a positive {'whole ' * (kind is int)}number", file=sys.stderr)
+    sys.exit(2)
+
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LABS = ROOT / "labs"
 WORK = pathlib.Path(os.environ.get("LABS_WORK", ROOT / "work"))
 BUILD = pathlib.Path(os.environ.get("LABS_BUILD", ROOT / "build" / "labs")).resolve()  # independent of cwd
-PATIENCE = float(os.environ.get("LABS_PATIENCE", 1))  # factor for every deadline, for slow or busy machines
+PATIENCE = positive("LABS_PATIENCE", 1, float)  # factor for every deadline, for slow or busy machines
 NAME = re.compile(r"(\d\d)-[a-z0-9-]+")
 
 

@@ -9,7 +9,7 @@ import time
 import tomllib
 
 from labs.course.grading import grade
-from labs.course.lab import LABS, PATIENCE, mutants, select
+from labs.course.lab import LABS, PATIENCE, mutants, positive, select
 from labs.course.split import split, texts
 from labs.course.verdicts import AuthorError
 
@@ -128,7 +128,7 @@ def examine(lab, quick=False):
     yield first
     if "does not compile" in first[4]:
         return  # the other jobs would fail for the same reason
-    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("LABS_JOBS", os.cpu_count() or 2))) as pool:
+    with concurrent.futures.ThreadPoolExecutor(positive("LABS_JOBS", os.cpu_count() or 2)) as pool:
         yield from pool.map(graded, jobs[1:])
 
 

@@ -22,7 +22,7 @@ import time
 import tomllib
 
 from labs.course import build, mutators
-from labs.course.lab import BUILD, LABS, PATIENCE, ROOT
+from labs.course.lab import BUILD, LABS, PATIENCE, ROOT, positive
 from labs.course.quick import Quick
 from labs.course.runner import MOST_OUTPUT
 from labs.course.schema import REACHED, culprits, schema
@@ -328,7 +328,7 @@ def one_lab(lab, only, most):
             trial.passes(reach, "the program of all mutants, with none selected,")
         elif new:
             trial.passes(solution, "the solution")
-        jobs = int(os.environ.get("LABS_JOBS", os.cpu_count() or 2))
+        jobs = positive("LABS_JOBS", os.cpu_count() or 2)
         folders = [trial.place / worker(n) for n in range(jobs)]
         found = []
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:

@@ -105,4 +105,5 @@ class Quick:
         done = subprocess.run([build.CXX, *map(str, objects), "-Wl,--start-group", *map(str, self.libraries),
                                "-Wl,--end-group", *build.LIBRARIES, *self.link, "-o", str(driver)],
                               cwd=ROOT, capture_output=True, text=True)
+        build.share(driver)
         return (driver, digest, "") if done.returncode == 0 else (None, None, done.stderr)

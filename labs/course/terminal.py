@@ -1,7 +1,10 @@
 """Reports for people: one line per test, then each failure with its cause and the command that
 repeats it."""
+import os
 import re
 import sys
+import threading
+import time
 
 from labs.course.reading import printable, printable_lines
 
@@ -14,6 +17,35 @@ def paint(status):
     if not sys.stdout.isatty():
         return status
     return f"\033[{COLOURS.get(status, '0')}m{status}\033[0m"
+
+
+class Progress:
+    """A line on a terminal while a lab is judged: compiling, then the number of finished tests, with the seconds so
+    far. A test that hangs takes as long as its deadline, and no verdict is printed before the last test has ended."""
+
+    def __init__(self):
+        self._text, self._ended = "compiling", threading.Event()
+        terminal = sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._drawer = threading.Thread(target=self._draw, daemon=True) if terminal else None
+
+    def __call__(self, text):
+        self._text = text
+
+    def _draw(self):
+        begun = time.monotonic()
+        while not self._ended.wait(1):
+            print(f"\r\033[K{self._text}, {time.monotonic() - begun:.0f} s so far", end="", flush=True)
+        print("\r\033[K", end="", flush=True)
+
+    def __enter__(self):
+        if self._drawer:
+            self._drawer.start()
+        return self
+
+    def __exit__(self, *_):
+        self._ended.set()
+        if self._drawer:
+            self._drawer.join()
 
 
 def hint_for(lab, message):

@@ -277,6 +277,18 @@ class Build(Front):
         self.assertLessEqual(widest(seen), 79)
         self.assertEqual(self.machine.run(".ci/compile", "build/release", "train_gpt_cpu"), (0, "", ""))
 
+    def test_a_slow_file_is_no_silence(self):
+        self.machine.project("""
+            add_custom_command(OUTPUT first COMMAND sleep 5)
+            add_custom_command(OUTPUT second COMMAND sleep 5 DEPENDS first)
+            add_custom_target(both ALL DEPENDS second)""")
+        self.machine.run(".ci/configure", "build/release", "release")
+        code, seen = self.machine.on_terminal(".ci/compile", "build/release")
+        self.assertEqual(code, 0, seen)
+        self.assertRegex(seen, r"compiling the first files, \d s so far")
+        self.assertGreaterEqual(len(set(re.findall(r"compiling 1 of 2 files, (\d+) s so far", seen))), 2, seen)
+        self.assertEqual(len([line for line in screen(seen) if line]), 1, seen)
+
     def test_ctrl_c(self):
         compiler = f"sleep 100.{os.getpid()}"
         self.machine.project(f"""
@@ -317,6 +329,35 @@ class Build(Front):
         # CMakeUserPresets.json may define the preset.
         shutil.copy(self.machine.top / "CMakePresets.json", self.machine.top / "CMakeUserPresets.json")
         self.assertNotIn("no preset", self.machine.run(".ci/configure", "build/fast", "fast")[2])
+
+    def test_options_that_fail_are_forgotten(self):
+        """cmake keeps a compiler that does not exist in its cache, and would fail without that option, too."""
+        self.machine.project('if(WRONG)\nmessage(FATAL_ERROR "no such compiler")\nendif()\n')
+        for _ in range(2):  # in a new folder; after a good run
+            self.assertEqual(self.machine.run(*MAKE, "configure", "CMAKE_ARGS=-DWRONG=1")[0], 2)
+            code, out, err = self.machine.run(*MAKE, "configure", "CMAKE_ARGS=-DKEPT=1")
+            self.assertEqual(code, 0, out + err)
+        self.assertEqual(self.machine.run(*MAKE, "configure", "CMAKE_ARGS=-DWRONG=1")[0], 2)
+        cache = (self.machine.top / "build/release/CMakeCache.txt").read_text()
+        self.assertIn("KEPT", cache)
+        self.assertNotIn("WRONG", cache)
+
+    def test_a_folder_is_no_target(self):
+        for folder in ["tests", "labs", "kernels", "runtime"]:
+            (self.machine.top / folder).mkdir(exist_ok=True)
+            code, out, err = self.machine.run(*MAKE, folder)
+            self.assertEqual((code, out), (2, ""))
+            self.one_line("\n".join(err.splitlines()[:-1]), f"'{folder}' is a folder")
+        tops = {path.parent.name for path in ROOT.glob("[a-z]*/README.md")}
+        phony = (ROOT / "Makefile").read_text().split("\n.PHONY:")[1].split("\n")[0].split()
+        known = {"tests", "labs", "kernels", "runtime", *phony, "work", "runs"}
+        self.assertEqual(sorted(tops - known), [], "make NAME does nothing and succeeds")
+
+    def test_progress_that_cannot_be_written(self):
+        self.machine.project(STEPS)
+        for redirected in [">/dev/full", ">&-"]:
+            code, out, err = self.machine.run("sh", "-c", f".ci/configure build/release release {redirected}")
+            self.assertEqual((code, out, err), (0, "", ""))
 
     def test_cmake_fails(self):
         self.machine.project('message(STATUS "long before")\nfind_package(Nothing REQUIRED)\n')

@@ -24,7 +24,8 @@ from labs.course.split import texts
 
 class Handout(unittest.TestCase):
     def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(dir=PLACE)) / "course"
+        # A student may unpack it into any folder: the compiler escapes blanks and # in the list of a unit's includes.
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=PLACE)) / "my #1 course (ä)"
         self.labs = [lab for lab in all_labs()]
         handout.lay_out(self.labs, self.folder)
 

@@ -8,16 +8,21 @@ labs.
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
+import subprocess
+import sys
+import tempfile
 import time
 import unittest
+import unittest.mock as mock
 import xml.etree.ElementTree as xml
 
-from common import PLACE, RING, alive, make, unique
+from common import PLACE, RING, ROOT, alive, make, unique
 
-from labs.course import grading, mutants, record, reports, runner
-from labs.course.build import build, swapped_in
+from labs.course import grading, mutants, record, reports, runner, terminal
+from labs.course.build import build, needed, swapped_in
 from labs.course.lab import all_labs
 from labs.course.split import split, texts
 from labs.course.verdicts import AuthorError, Cheat, Crash, Hang, NotAttempted, Wrong
@@ -100,6 +105,52 @@ class Student(unittest.TestCase):
             self.assertNotEqual(code, 0)
             self.assertIn(said, text)
 
+    def test_numbers_that_are_none(self):
+        """One line names the word that the user typed."""
+        for words, variables, said in (("check N=06 SEED=abc", {}, "SEED=abc is not a whole number"),
+                                       ("soak N=06 ROUNDS=x", {}, "ROUNDS=x is not a whole number"),
+                                       ("soak N=06 ROUNDS=0", {}, "ROUNDS=0: the least is 1"),
+                                       ("progress", {"LABS_PATIENCE": "x"}, "LABS_PATIENCE=x is not a positive number"),
+                                       ("progress", {"LABS_PATIENCE": "nan"}, "LABS_PATIENCE=nan is not"),
+                                       ("progress", {"LABS_PATIENCE": "-1"}, "LABS_PATIENCE=-1 is not")):
+            code, text = make(*words.split(), env=variables)
+            self.assertNotEqual(code, 0)
+            own = [line for line in text.splitlines() if not line.startswith("make: ")]
+            self.assertEqual([said in line for line in own], [True], text)
+        for wrong in ("x", "0", "-2", "1.5"):
+            with self.assertRaises(SystemExit), mock.patch.dict(os.environ, {"LABS_JOBS": wrong}):
+                grading.grade(RING, texts(RING, False), only=["chunks"])
+
+    def test_an_empty_file(self):
+        for name in RING.files:
+            report = grading.grade(RING, {**texts(RING, True), name: " \n"}, public_only=True)
+            self.assertEqual({(r.status, r.message.split(":")[0]) for r in report.results},
+                             {("does not compile", f"{name} is empty")})
+
+    def test_output_that_cannot_be_written(self):
+        """One line and a failure, if the disk is full; no line on the streams that are left, if one is closed."""
+        for redirected, said in ((">/dev/full", "No space left on device"), (">&-", None), ("2>&-", None)):
+            done = subprocess.run(["sh", "-c", f"{sys.executable} -B -m labs.course progress {redirected}"], cwd=ROOT,
+                                  capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2 if said else 0, redirected)
+            self.assertEqual(len(done.stderr.splitlines()), 1 if said else 0, done.stderr)
+            self.assertIn(said or "", done.stderr)
+
+    def test_progress_on_a_terminal(self):
+        """While a submission is compiled and tested, a terminal shows a line that changes, and that is erased."""
+        ours, theirs = pty.openpty()
+        with open(theirs, "w") as terminal_of_a_user, mock.patch.object(sys, "stdout", terminal_of_a_user), \
+             mock.patch.dict(os.environ, {"TERM": "xterm"}):
+            with terminal.Progress() as progress:
+                time.sleep(1.5)
+                progress("2 of 7 tests have ended")
+                time.sleep(1.5)
+        said = os.read(ours, 65536).decode()
+        os.close(ours)
+        self.assertRegex(said, r"compiling, \d+ s so far")
+        self.assertRegex(said, r"2 of 7 tests have ended, \d+ s so far")
+        self.assertTrue(said.endswith("\r\033[K"), said)
+
 
 class Reports(unittest.TestCase):
     def report(self, **status):
@@ -130,6 +181,21 @@ class Reports(unittest.TestCase):
         self.assertEqual([suite.get(k) for k in ("tests", "failures", "errors", "skipped")], ["5", "1", "2", "1"])
         self.assertEqual([[child.tag for child in case] for case in suite],
                          [[], ["failure"], ["error"], ["skipped"], ["error"]])
+
+
+class Includes(unittest.TestCase):
+    def test_names_in_a_rule(self):
+        """The files of a rule, as g++ and clang++ write it for folders with odd names."""
+        with tempfile.TemporaryDirectory(dir=PLACE) as place:
+            for odd in ("plain", "a b", "#1", "$HOME", "a  b # $$ c", "Übung", "it's", "a\\b", "(x)", "a:b", "unit: x"):
+                folder = pathlib.Path(place) / odd
+                folder.mkdir()
+                (folder / "one.hpp").write_text("")
+                (folder / "two.cpp").write_text('#include "one.hpp"\n')
+                subprocess.run(["g++", "-MD", "-MF", str(folder / "d"), "-MT", "unit", "-fsyntax-only",
+                                str(folder / "two.cpp")], check=True)
+                names = [n for n in needed((folder / "d").read_text()) if not n.startswith("/usr/include/")]
+                self.assertEqual(names, [str(folder / n) for n in ("two.cpp", "one.hpp")])
 
 
 class Runner(unittest.TestCase):
@@ -251,6 +317,17 @@ class Judge(unittest.TestCase):
             """Nothing."""
         with self.assertRaises(AuthorError):
             grading._one(RING, None, ("nothing", nothing, False), 1)
+
+    def test_a_private_umask(self):
+        """As root with umask 077: the user that runs the submission can still execute the driver."""
+        work = PLACE / "private" / RING.slug
+        work.mkdir(parents=True)
+        for name, text in texts(RING, True).items():
+            (work / name).write_text(text)
+        done = subprocess.run(["sh", "-c", "umask 077; exec make -s check N=06 TEST=chunks"], cwd=ROOT, text=True,
+                              capture_output=True, env={**os.environ, "LABS_WORK": str(work.parent),
+                                                        "LABS_BUILD": str(PLACE / "private" / "build")})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_nan_never_passes(self):
         from labs.course import expect

@@ -33,6 +33,7 @@ def check_commands(args, report):
         for each, (faults, ran, seconds) in zip(chosen, results):
             report(faults)
             print(f"commands  {each.slug}: {ran} ran in {seconds:.1f} s")
+    report(commands.clashes(each for each in chosen if each.slug != "your-own-program"))  # which has a build of its own
 
 
 def check_text(args, report):

@@ -147,8 +147,21 @@ def measured_line(lesson, fence):
     return re.search(r"\*Measured on [^*]+, \d{4}-\d\d-\d\d[^*]*\*\s*$", above)
 
 
+def clashes(lessons):
+    """A reader types all commands in the repository's folder, and a program does not write into a folder that is there.
+    Returns a fault for each lesson that makes a folder of an earlier lesson's name."""
+    faults, first = [], {}
+    for lesson in lessons:
+        for name in sorted(lesson.leaves):
+            if first.setdefault(name, lesson) is not lesson:
+                faults.append(f"{lesson.name}: its commands make the folder '{name}', as those of {first[name].name} do: choose "
+                              "another name, because a reader types both in the same folder")
+    return faults
+
+
 def check(lesson, build, update=False):
-    """Returns the faults of the lesson's commands, and the number of commands that ran."""
+    """Returns the faults of the lesson's commands, the number of commands that ran, and the seconds. Sets lesson.leaves:
+    the names of the folders that the commands have made."""
     faults, ran, changed, before, began = [], 0, [], [], time.monotonic()
     with scratch(build, itself=lesson.slug == "your-own-program") as folder:
         env = environment(folder, build)
@@ -175,6 +188,8 @@ def check(lesson, build, update=False):
             body, everything, before_block = [], [], list(before)
             code_wanted = next((int(m[5:]) for m in fence.marks if m.startswith("exit=")), 0)
             for n, (command, expected) in enumerate(commands):
+                if re.search(r"\b(until|while) \[(?![^;]*\bkill -0\b)", command):  # for example, a repeated command fails
+                    faults.append(f"{where}: this loop never ends if its program fails: until [ ... ] || ! kill -0 $!; do")
                 code, actual = run(command, folder, env, before)
                 if re.match(r"(cd|export) ", command):
                     before.append(command)
@@ -202,6 +217,8 @@ def check(lesson, build, update=False):
             faults += broken
             if update and body is not None and body != fence.body:
                 changed.append((fence, body))
+        lesson.leaves = {entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()}
+        lesson.leaves -= {"build", "runs"}
     for fence, body in reversed(changed):
         lesson.replace(fence, body)
     if changed:

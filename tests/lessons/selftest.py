@@ -70,6 +70,7 @@ CASES = [
     ("output changed", "\ntwo\n", "\nthree\n", "prints something else"),
     ("line missing", "one 1.5\ntwo\n", "one 1.5\n", "prints something else"),
     ("exit code", "; echo two", "; echo two; exit 3", "exited with 3"),
+    ("a loop without end", "; echo two", "; until [ -e . ]; do sleep 1; done; echo two", "this loop never ends"),
     ("another folder", "$ cd lessons/figures\n", "", "exited with 2"),
     ("another environment", "$ export WHICH=ring_3.svg\n", "", "prints something else"),
     ("claim false", "[0] > 1", "[0] > 2", "does not hold"),
@@ -166,6 +167,19 @@ def check_claims(folder):
         if bool(found) == holds:
             bad.append(f"a claim of a '{marks}' block that holds after run {least}: found {found}")
     return bad
+
+
+def check_clashes(folder):
+    """Two lessons must not make the same folder; plain files may have the same name."""
+    lessons = []
+    for slug, made in [("03-one", "mine both"), ("04-two", "both yours"), ("05-three", "ours")]:
+        place = folder / "lessons" / slug
+        place.mkdir(parents=True)
+        (place / "README.md").write_text(f"# {slug}\n\n```console\n$ mkdir {made}; echo > log\n```\n")
+        lessons.append(Lesson(place / "README.md"))
+        commands.check(lessons[-1], folder / "build")
+    found = commands.clashes(lessons)
+    return [] if len(found) == 1 and "04-two" in found[0] and "'both'" in found[0] else [f"folders of two lessons: {found}"]
 
 
 def check_order(folder):
@@ -349,7 +363,7 @@ def check_ledger(folder):
 
 def main():
     bad = check_compare()
-    for check in (check_lessons, check_claims, check_update, check_order, check_decks, check_figures, check_ledger):
+    for check in (check_lessons, check_claims, check_clashes, check_update, check_order, check_decks, check_figures, check_ledger):
         with tempfile.TemporaryDirectory(prefix="selftest.") as name:
             bad += check(pathlib.Path(name))
     print("\n".join(bad) if bad else f"lessons: {len(CASES) + len(LEDGER_CASES)} planted faults found")

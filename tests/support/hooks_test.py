@@ -2,7 +2,7 @@
 """hooks_test.py: tests .ci/hooks in a temporary repository: the commits that they refuse and accept, and
 their speed.
 
-Exit codes: 0 all tests passed, 1 a test failed, 77 not run: no git or no clang-format here.
+Exit codes: 0 all tests passed, 1 a test failed, 77 not run: no git or no clang-format 14 here.
 """
 import os
 import pathlib
@@ -50,8 +50,9 @@ def commits(folder, text, message=GOOD, *options, path="runtime/base/one.cpp"):
 
 
 def main():
-    if not shutil.which("git") or not shutil.which("clang-format"):
-        print("NOT RUN: no git or no clang-format here (make lint installs it)")
+    version = shutil.which("clang-format") and subprocess.run(["clang-format", "--version"], capture_output=True, text=True)
+    if not shutil.which("git") or not version or "version 14." not in version.stdout:
+        print("NOT RUN: no git or no clang-format 14 here (make lint installs it on Debian 12)")
         sys.exit(77)
     wrong = []
     with tempfile.TemporaryDirectory() as name:
@@ -89,6 +90,23 @@ def main():
         if done.returncode != 0:
             wrong.append(f"a staged file that is clean was refused for its copy in the work tree: {done.stderr}")
         git(folder, "reset", "-q", "--hard")
+
+        # Another version of clang-format judges nothing, and the committer reads that.
+        tools = pathlib.Path(name) / "tools"
+        tools.mkdir()
+        for tool in ("clang-format", "clang-format-14"):
+            (tools / tool).write_text("#!/bin/sh\necho Debian clang-format version 19.1.7\nexit 1\n")
+            (tools / tool).chmod(0o755)
+        path = ENVIRONMENT["PATH"]
+        ENVIRONMENT["PATH"] = f"{tools}:{path}"
+        expect("no format, and clang-format 19", None, "int  two( ){return 2;}\n")
+        (folder / "runtime/base/two.cpp").write_text("int  two( ){return 2;}\n")
+        git(folder, "add", ".")
+        said = git(folder, "commit", "-qm", GOOD).stderr
+        if "NOT looked at: clang-format is version 19" not in said:
+            wrong.append(f"clang-format 19: the commit does not say that formatting was not looked at: {said.strip()}")
+        git(folder, "reset", "-q", "--hard", "HEAD~1")
+        ENVIRONMENT["PATH"] = path
 
         for n in range(40):
             (folder / f"runtime/base/many{n}.cpp").write_text(CLEAN)

@@ -37,6 +37,7 @@ SHOWN = 10  # number of slowest entries to print
 WIDTH = 80
 UNKNOWN_S = 5  # assumed for an entry whose time is not recorded
 QUIET_S = 30  # without a terminal, print a line at least this often
+SPLIT = re.compile(r"[^\w./+@%:=,~-]")  # a character of a path that a shell does not leave alone
 ENDED = re.compile(r"^ *\d+/\d+ Test +#\d+: (\S+) [ .]*(.*?) +([\d.]+) sec")
 STARTED = re.compile(r"^ *Start +\d+: (\S+)")
 
@@ -373,6 +374,11 @@ def main():
     parser.add_argument("-C", dest="config", metavar="CONFIG", help="ctest's: with the longer entries of this configuration")
     args, further = parser.parse_known_args()
     folder = args.folder.resolve()
+    for path in (ROOT, folder):
+        split = SPLIT.search(str(path))
+        if split:
+            stop(f"many tests start programs through a shell, which would split '{path}' at the {split[0]!r}: clone into "
+                 "another folder to test (make train and the labs work there)")
     if args.record:
         return record(folder)
     config = ["-C", args.config] if args.config else []

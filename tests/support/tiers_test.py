@@ -157,6 +157,16 @@ class Runner(unittest.TestCase):
     def run_tests(self, *options):
         return subprocess.run([sys.executable, "-B", RUN, self.folder, *options], capture_output=True, text=True, timeout=60)
 
+    def test_a_folder_that_a_shell_splits(self):
+        for name in ("a b", "x;y", "it's", "$HOME"):
+            with tempfile.TemporaryDirectory(prefix=f"tiers. {name}") as folder:
+                done = subprocess.run([sys.executable, "-B", RUN, folder, "--targets"], capture_output=True, text=True)
+                self.assertEqual((done.returncode, done.stdout), (6, ""))
+                self.assertIn("clone into another folder", done.stderr)
+        with tempfile.TemporaryDirectory(prefix="tiers.Übung") as folder:
+            done = subprocess.run([sys.executable, "-B", RUN, folder, "--targets"], capture_output=True, text=True)
+            self.assertIn("is not configured", done.stderr)
+
     def test_all(self):
         done = self.run_tests("--tier", "all")
         lines = done.stdout.splitlines()
