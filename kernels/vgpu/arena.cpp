@@ -1,6 +1,7 @@
 #include "kernels/vgpu/arena.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -52,7 +53,8 @@ Arena::Arena(int device, std::byte* base, std::size_t span, std::size_t capacity
     : device_(device), base_(base), span_(span), capacity_(capacity), key_(key), next_block_(base) {
   file_ = ::memfd_create("vgpu", MFD_CLOEXEC);
   if (file_ < 0 || ::ftruncate(file_, static_cast<off_t>(span)) != 0)
-    fatal("cannot create an anonymous file for the memory of device " + std::to_string(device));
+    fatal("cannot create an anonymous file for the memory of device " + std::to_string(device) +
+          ": " + std::strerror(errno) + "; see ulimit -n and ulimit -f");
 }
 
 void Arena::map(std::byte* at, std::size_t bytes) {

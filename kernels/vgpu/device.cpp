@@ -50,7 +50,7 @@ std::span<std::byte> reserve(std::size_t n) {
         std::to_string((n * least) >> 30) + " GiB" +
         (limit.rlim_cur == RLIM_INFINITY
              ? std::string()
-             : ", and ulimit -v allows " + std::to_string(limit.rlim_cur >> 30) + " in total") +
+             : ", and ulimit -v allows " + std::to_string(limit.rlim_cur >> 20) + " MiB in total") +
         "; use ulimit -v unlimited, fewer VGPU_DEVICES or less VGPU_MEMORY_MB");
 }
 

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <cstring>
 #include <linux/futex.h>
 #include <signal.h>
 #include <string>
@@ -51,7 +52,9 @@ SharedEvents::SharedEvents() {
   void* space = MAP_FAILED;
   if (file_ >= 0 && ::ftruncate(file_, kBytes) == 0)
     space = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
-  if (space == MAP_FAILED) fatal("cannot create an anonymous file for interprocess events");
+  if (space == MAP_FAILED)
+    fatal(std::string("cannot create an anonymous file for interprocess events: ") +
+          std::strerror(errno) + "; see ulimit -n and ulimit -f");
   all_ = static_cast<EventCounters*>(space);
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "lessons/arguments.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/process_group.hpp"
 
@@ -12,7 +13,8 @@ using namespace ringsmith;
 
 int main(int argc, char** argv) try {
   comm::GroupOptions options;
-  if (argc > 1) options.timeout = std::chrono::milliseconds(std::atoi(argv[1]));
+  const lessons::Arguments given(argc, argv, "who [MILLISECONDS]", 1);
+  options.timeout = std::chrono::milliseconds(given.whole(1, 30'000, 1, 1'000'000'000));
 
   // Collective: returns when all ranks have joined, and throws if one does not join in time.
   const auto group = comm::init_process_group(options);

@@ -6,8 +6,8 @@
 // added, in the same unit of time.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
+#include "lessons/arguments.hpp"
 #include "runtime/analysis/cost.hpp"
 #include "runtime/comm/schedule/halving.hpp"
 #include "runtime/comm/schedule/tree.hpp"
@@ -40,12 +40,15 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "costs: say RANKS ALPHA BETA GAMMA SIZE..., as in 3 5 1 0 6\n");
     return 6;
   }
-  const int ranks = std::atoi(argv[1]);
-  const Link link{std::atof(argv[2]), std::atof(argv[3])};
-  const double gamma = std::atof(argv[4]);
+  constexpr double kMost = 1e15;
+  const ringsmith::lessons::Arguments given(argc, argv, "costs RANKS ALPHA BETA GAMMA SIZE...",
+                                            argc);
+  const int ranks = static_cast<int>(given.whole(1, 0, 1, 1'000'000));
+  const Link link{given.real(2, 0, 0, kMost), given.real(3, 0, 0, kMost)};
+  const double gamma = given.real(4, 0, 0, kMost);
   std::printf("%10s %12s %12s %12s %12s  best\n", "size", "flat", "tree", "ring", "halving");
   for (int i = 5; i < argc; ++i) {
-    const double size = std::atof(argv[i]);
+    const double size = given.real(i, 0, 0, kMost);
     const double flat = flat_time(ranks, size, link, gamma);
     const double tree = tree_all_reduce_time(ranks, size, link, gamma);
     const double ring = ring_all_reduce_time(ranks, size, link, gamma);

@@ -1,15 +1,17 @@
 // crops WORLD EPOCH: which random crop of a sample the ranks see. Six black images of 9 x 9
 // pixels, each with one bright pixel in the middle: its place in the result shows the crop.
 #include <cstdio>
-#include <cstdlib>
 
+#include "lessons/arguments.hpp"
 #include "runtime/data/images.hpp"
 #include "runtime/data/loader.hpp"
 
 using namespace ringsmith;
 
 int main(int argc, char** argv) {
-  const int world = argc > 1 ? std::atoi(argv[1]) : 1, epoch = argc > 2 ? std::atoi(argv[2]) : 0;
+  const lessons::Arguments given(argc, argv, "crops [WORLD [EPOCH]]", 2);
+  const int world = static_cast<int>(given.whole(1, 1, 1, 1000));
+  const long epoch = given.whole(2, 0, 0, 1'000'000);
   constexpr std::int64_t kImages = 6, kSide = 9, kMiddle = 4;
   Images images{kSide, kSide, std::vector<std::uint8_t>(kImages * kSide * kSide), {}};
   for (std::int64_t i = 0; i < kImages; ++i) {

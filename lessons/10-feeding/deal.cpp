@@ -3,22 +3,22 @@
 // The first line is the order of the epoch, padded or cut; the lines below it are the ranks'
 // shares. START: how many samples each rank has used already.
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <vector>
 
+#include "lessons/arguments.hpp"
 #include "runtime/data/sampler.hpp"
 
 using namespace ringsmith;
 
 int main(int argc, char** argv) {
-  const auto number = [&](int at, long fallback) {
-    return argc > at ? std::atol(argv[at]) : fallback;
-  };
-  const long samples = number(1, 10), epoch = number(3, 0), start = number(4, 0);
+  const lessons::Arguments given(argc, argv, "deal SAMPLES RANKS [EPOCH [START [cut]]]", 5);
+  const long samples = given.whole(1, 10, 0, 100'000), ranks = given.whole(2, 3, 1, 1000);
+  const long epoch = given.whole(3, 0, 0, 1'000'000);
   DistributedSamplerOptions options;
-  options.replicas = static_cast<int>(number(2, 3));
-  options.drop_last = argc > 5 && std::strcmp(argv[5], "cut") == 0;
+  options.replicas = static_cast<int>(ranks);
+  options.drop_last = given.word(5, "cut");
+  const long share = options.drop_last ? samples / ranks : (samples + ranks - 1) / ranks;
+  const long start = given.whole(4, 0, 0, share);
 
   std::vector<std::vector<std::int64_t>> shares;
   for (options.rank = 0; options.rank < options.replicas; ++options.rank) {

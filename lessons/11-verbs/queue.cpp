@@ -5,12 +5,14 @@
 // A request keeps its place until its own completion, or a later request's, has been taken from
 // the completion queue: the device reports nothing about requests that did not ask.
 #include <cstdio>
-#include <cstdlib>
 #include <deque>
 
+#include "lessons/arguments.hpp"
+
 int main(int argc, char** argv) {
-  const int places = argc > 1 ? std::atoi(argv[1]) : 8;
-  const int every = argc > 2 ? std::atoi(argv[2]) : 4;
+  const ringsmith::lessons::Arguments given(argc, argv, "queue [PLACES [EVERY]]", 2);
+  const int places = static_cast<int>(given.whole(1, 8, 1, 1'000'000));
+  const int every = static_cast<int>(given.whole(2, 4, 0, 1'000'000));
   std::deque<int> completions;  // requests whose completion has not been taken
   int posted = 0, done = 0;
   for (int events = 0; events < 6; ++events) {

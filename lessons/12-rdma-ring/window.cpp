@@ -2,12 +2,14 @@
 // each message and each credit takes 5 us to arrive. Simulated message by message.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <vector>
 
+#include "lessons/arguments.hpp"
+
 int main(int argc, char** argv) {
-  const auto slots = static_cast<std::size_t>(argc > 1 ? std::atol(argv[1]) : 4);
-  const double bytes = argc > 2 ? std::atof(argv[2]) : 65536;
+  const ringsmith::lessons::Arguments given(argc, argv, "window [SLOTS [SLOT_BYTES]]", 2);
+  const auto slots = static_cast<std::size_t>(given.whole(1, 4, 1, 1'000'000));
+  const double bytes = given.real(2, 65536, 1, 64 << 20);
   const double delay = 5, per_byte = 1e-4;  // microseconds
   const auto messages = static_cast<std::size_t>((64 << 20) / bytes);
   std::vector<double> credit(slots, 0);  // when the sender may write the slot again

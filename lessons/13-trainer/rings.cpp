@@ -2,13 +2,19 @@
 // right and left are the directions of correct rings; mask is a mistake that works only if WORLD is
 // a power of two.
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 
+#include "lessons/arguments.hpp"
+
 int main(int argc, char** argv) {
-  if (argc != 3) return 6;
-  const std::string kind = argv[1];
-  const int world = std::atoi(argv[2]), direction = kind == "left" ? -1 : 1;
+  const std::string kind = argc == 3 ? argv[1] : "";
+  if (kind != "right" && kind != "left" && kind != "mask") {
+    std::fprintf(stderr, "rings: say right, left or mask, and WORLD, as in right 4\n");
+    return 6;
+  }
+  const ringsmith::lessons::Arguments given(argc, argv, "rings right|left|mask WORLD", 2);
+  const int world = static_cast<int>(given.whole(2, 1, 1, 1000));
+  const int direction = kind == "left" ? -1 : 1;
   const auto wrap = [&](int i) {
     return kind == "mask" ? i & (world - 1) : (i % world + world) % world;
   };

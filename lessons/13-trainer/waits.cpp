@@ -3,7 +3,8 @@
 // for each of the two messages of a bucket's ring between two ranks.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
+
+#include "lessons/arguments.hpp"
 
 namespace {
 
@@ -26,7 +27,8 @@ double left_to_wait(int buckets, bool print) {
 
 int main(int argc, char** argv) {
   if (argc > 1) {
-    const double left = left_to_wait(std::atoi(argv[1]), true);
+    const ringsmith::lessons::Arguments given(argc, argv, "waits [BUCKETS]", 1);
+    const double left = left_to_wait(static_cast<int>(given.whole(1, 1, 1, 10'000)), true);
     std::printf("backward ends at %.1f: %.1f ms are left to wait for\n", kBackward, left);
     return 0;
   }

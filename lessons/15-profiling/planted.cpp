@@ -8,7 +8,6 @@
 // A layer takes its time asleep, as if a device computed it, so that the ranks share few cores
 // without slowing each other down. Messages, waits and stamps are real.
 #include <chrono>
-#include <cstdlib>
 #include <optional>
 #include <thread>
 
@@ -18,6 +17,7 @@
 #include "labs/apps/train/data.hpp"
 #include "labs/apps/train/options.hpp"
 #include "labs/apps/train/run.hpp"
+#include "lessons/arguments.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/optim/optimizer.hpp"
 
@@ -130,9 +130,9 @@ int train(const Plan& plan, const std::string& folder) {
 
 int main(int argc, char** argv) {
   return run_program("lesson15_planted", [&] {
-    const int number = argc == 3 ? std::atoi(argv[1]) : -1;
-    require(number >= 0 && number < static_cast<int>(std::size(kPlans)),
-            "give a number from 0 to 3, and a folder");
+    require(argc == 3, "give a number from 0 to 3, and a folder");
+    const lessons::Arguments given(argc, argv, "lesson15_planted NUMBER FOLDER", 2);
+    const long number = given.whole(1, 0, 0, std::ssize(kPlans) - 1);
     return train(kPlans[number], argv[2]);
   });
 }

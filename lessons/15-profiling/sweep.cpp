@@ -3,9 +3,9 @@
 // The buckets are DDP's own.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <vector>
 
+#include "lessons/arguments.hpp"
 #include "runtime/analysis/cost.hpp"
 #include "runtime/parallel/bucket.hpp"
 
@@ -39,7 +39,8 @@ void row(const BucketPlan& plan, double alpha_us, std::size_t cap) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const double alpha_us = argc > 1 ? std::atof(argv[1]) : 50;
+  const lessons::Arguments given(argc, argv, "sweep [MICROSECONDS]", 1);
+  const double alpha_us = given.real(1, 50, 0, 1e9);
   std::printf(" MiB  buckets  in all, ms  of it latency  last bucket  exposed  hidden\n");
   std::vector<BucketItem> items(kGradients, {Elements(1 << 18), DType::f32});
   std::vector<int> order(kGradients);

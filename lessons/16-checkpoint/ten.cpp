@@ -2,9 +2,9 @@
 // after the steps, and finished by the second number of ranks. A step gives each rank one sample.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <vector>
 
+#include "lessons/arguments.hpp"
 #include "runtime/data/sampler.hpp"
 
 using namespace ringsmith;
@@ -37,10 +37,10 @@ SamplerState play(int ranks, SamplerState from, std::int64_t most, int first_ste
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto number = [&](int at, int fallback) {
-    return argc > at ? std::atoi(argv[at]) : fallback;
-  };
-  const int before = number(1, 3), steps = number(2, 2), after = number(3, 2);
+  const lessons::Arguments given(argc, argv, "ten [RANKS STEPS RANKS]", 3);
+  const auto before = static_cast<int>(given.whole(1, 3, 1, kSamples));
+  const auto steps = static_cast<int>(given.whole(2, 2, 0, kSamples));
+  const auto after = static_cast<int>(given.whole(3, 2, 1, kSamples));
   std::printf("%d ranks\n", before);
   const SamplerState state = play(before, {}, steps, 0);
   std::printf("saved: epoch %ld, %ld places used; killed; %d ranks\n", long(state.epoch),

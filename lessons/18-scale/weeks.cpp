@@ -13,13 +13,13 @@
 #define SOLUTION
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <fmt/core.h>
 #include <string>
 #include <vector>
 
 #include "labs/18-scale/forms.hpp"
 #include "labs/18-scale/simulator.hpp"
+#include "lessons/arguments.hpp"
 
 using lab18::Time;
 
@@ -179,8 +179,13 @@ int main(int argc, char** argv) {
   if (what == "curve") return curve(), 0;
   if (what == "spares") return spares(), 0;
   if (what == "slowest") return slowest(), 0;
-  if (what == "mine" && argc == 5)
-    return mine(std::atof(argv[2]), std::atof(argv[3]), std::atof(argv[4])), 0;
+  if (what == "mine" && argc == 5) {
+    const ringsmith::lessons::Arguments given(argc, argv, "lesson18_weeks mine C R M", 4);
+    constexpr double kShortest = 1e-9, kLongest = 1e12;  // seconds
+    mine(given.real(2, 0, kShortest, kLongest), given.real(3, 0, 0, kLongest),
+         given.real(4, 0, kShortest, kLongest));
+    return 0;
+  }
   fmt::print(stderr, "lesson18_weeks: scale, intervals, curve, spares, slowest, or mine C R M\n");
   return 2;
 }

@@ -13,13 +13,14 @@
 #include <utility>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith {
 
 namespace fs = std::filesystem;
 
 void cannot_write(const std::string& path, int error) {
-  const std::string text = "cannot write '" + path + "': " + std::strerror(error);
+  const std::string text = "cannot write '" + path + "': " + reason_of(error);
   if (error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO) throw Error(text);
   throw UsageError(text);
 }
@@ -118,7 +119,7 @@ void AtomicFile::commit() {
 }
 
 void AtomicFile::reserve(std::uint64_t bytes) {
-  rlimit limit{};  // writing beyond it would raise SIGXFSZ
+  rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) cannot_write(path_, EFBIG);
   if (bytes == 0) return;
   const int error = ::posix_fallocate(fd_, 0, static_cast<off_t>(bytes));

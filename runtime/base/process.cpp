@@ -37,6 +37,12 @@ __attribute__((constructor(101))) void open_streams_first() { open_standard_stre
 
 void repair_inheritance() noexcept {
   if (is_ignored(SIGCHLD)) std::signal(SIGCHLD, SIG_DFL);
+  struct sigaction action {};
+  if (sigaction(SIGXFSZ, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) {
+    action.sa_handler = [](int) {};  // not SIG_IGN, which the programs that ringrun starts inherit
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGXFSZ, &action, nullptr);
+  }
   sigset_t none;
   sigemptyset(&none);
   pthread_sigmask(SIG_SETMASK, &none, nullptr);
@@ -60,6 +66,11 @@ std::uint64_t allow_open_files(std::uint64_t files) {
 
 std::string reason_of(int error) {
   if (error == ENFILE) return "the machine has too many open files: raise sysctl fs.file-max";
+  rlimit size{};
+  if (error == EFBIG && getrlimit(RLIMIT_FSIZE, &size) == 0 && size.rlim_cur != RLIM_INFINITY)
+    return std::string(std::strerror(error)) + ": this process is limited to files of " +
+           std::to_string(size.rlim_cur) +
+           " bytes; raise the limit, for instance with 'ulimit -f unlimited'";
   if (error != EMFILE) return std::strerror(error);
   const std::uint64_t now = allow_open_files(0);
   return "too many open files: this process is limited to " + std::to_string(now) +
@@ -68,7 +79,8 @@ std::string reason_of(int error) {
 }
 
 bool is_lack(int error) noexcept {
-  return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS ||
+         error == EFBIG;
 }
 
 void throw_errno(const std::string& what, int error, const std::string& remedy) {

@@ -21,7 +21,7 @@ namespace ringsmith {
 //
 //   SIGCHLD ignored     reset to default: otherwise the exit status of children would be lost
 //   signals blocked     unblocked: a signal that ends the program would stay pending forever
-//
+//   ulimit -f           SIGXFSZ is caught: a write beyond the limit fails with EFBIG instead
 // Other ignored signals stay ignored, as nohup and a shell's & without job control expect.
 void repair_inheritance() noexcept;
 // Opens /dev/null on each of the descriptors 0 to 2 that is closed: otherwise the next file or
@@ -36,10 +36,10 @@ void open_standard_streams() noexcept;
 // Returns the resulting limit.
 std::uint64_t allow_open_files(std::uint64_t files);
 
-// Returns strerror(error) or, if too many files are open, whose limit was reached and how to raise
-// it.
+// Returns strerror(error) or, if too many files are open or a file would be too large, the limit
+// that was reached and how to raise it.
 [[nodiscard]] std::string reason_of(int error);
-// True if the error means that this process or the machine reached a limit: files, memory, buffers.
+// True if the error means that this process or the machine reached a limit: files, sizes, memory.
 [[nodiscard]] bool is_lack(int error) noexcept;
 // Throws "what: reason" and the remedy, as a ResourceError if is_lack(error), else as a CommError.
 [[noreturn]] void throw_errno(const std::string& what, int error, const std::string& remedy = {});

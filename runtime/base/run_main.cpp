@@ -47,6 +47,15 @@ int flushed(const char* program, int code) {
                 ExitCode::internal);
 }
 
+std::string out_of_memory() {
+  const auto limit = address_space_limit();
+  if (!limit) return "out of memory: use smaller sizes, or fewer processes on this machine";
+  return fmt::format(
+      "out of memory: this process is limited to {} MiB of address space; raise the "
+      "limit (ulimit -v), or use smaller sizes",
+      limit->value >> 20);
+}
+
 }  // namespace
 
 std::string printable(std::string_view text) {
@@ -73,12 +82,14 @@ int run_main(const char* program, const std::function<int()>& body) noexcept {
     if (preempted && *e.what() == '\0') return flushed(program, static_cast<int>(e.exit_code()));
     return report(program, preempted ? "stopped" : "error", e.what(), e.exit_code());
   } catch (const std::bad_alloc&) {
-    return report(program, "error", "out of memory", ExitCode::resources);
+    return report(program, "error", out_of_memory().c_str(), ExitCode::resources);
   } catch (const std::filesystem::filesystem_error& e) {
     const int number = e.code().value();
     const bool wrong_path =
         !is_lack(number) && number != ENOSPC && number != EDQUOT && number != EIO;
-    const std::string text = "cannot access '" + e.path1().string() + "': " + e.code().message() +
+    // The library leaves the path out where it has opened a folder within a folder.
+    const std::string path = e.path1().empty() ? "a folder" : "'" + e.path1().string() + "'";
+    const std::string text = "cannot access " + path + ": " + reason_of(number) +
                              (wrong_path ? ": check the path and its permissions" : "");
     return report(program, "error", text.c_str(),
                   wrong_path        ? ExitCode::usage

@@ -5,13 +5,17 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
-#include <cstring>
-#include <memory>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
 #include <string_view>
+#include <unistd.h>
 #include <utility>
 
 #include "runtime/base/atomic_file.hpp"
+#include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith {
 
@@ -21,24 +25,34 @@ void Dataset::check_index(std::int64_t index) const {
                      std::to_string(size()) + ": indices run from 0 to size - 1");
 }
 
-std::vector<std::uint8_t> read_file(const std::string& path, const std::string& what) {
+std::vector<std::uint8_t> read_file(const std::string& path, const std::string& what,
+                                    std::chrono::milliseconds silence) {
   const auto fail = [&](const std::string& reason) {
     throw UsageError("cannot read " + what + " '" + path + "': " + reason);
   };
   // A device such as /dev/zero has no end.
   if (const std::string kind = odd_kind(path); !kind.empty() && kind != "a FIFO")
     fail("it is " + kind + ", not a file");
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
-                                                             &std::fclose);
-  if (!file) fail(std::strerror(errno));
+  // Without O_NONBLOCK, open() would wait for a writer of the FIFO without a deadline.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.valid()) fail(reason_of(errno));
   std::vector<std::uint8_t> bytes;
   std::vector<std::uint8_t> piece(1 << 18);  // pipes have no size, so the file is read in pieces
   for (;;) {
-    errno = 0;
-    const std::size_t n = std::fread(piece.data(), 1, piece.size(), file.get());
-    bytes.insert(bytes.end(), piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(n));
-    if (std::ferror(file.get()) != 0) fail(std::strerror(errno));
-    if (n < piece.size()) break;
+    pollfd ready{file.get(), POLLIN, 0};
+    int events = 0;
+    for (const Deadline end = Deadline::in(silence); events == 0 && !end.passed();)
+      events = ::poll(&ready, 1, end.poll_ms());
+    if (events == 0)
+      fail(fmt::format(
+          "it is a FIFO, and nothing was written to it for {} s: start its writer first, "
+          "or give a file",
+          std::chrono::duration<double>(silence).count()));
+    const ssize_t n = events < 0 ? -1 : ::read(file.get(), piece.data(), piece.size());
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n < 0) fail(reason_of(errno));
+    if (n == 0) break;
+    bytes.insert(bytes.end(), piece.begin(), piece.begin() + n);
   }
   // Rejects compressed files, because the model would be trained on the compressed bytes.
   struct Compressed {

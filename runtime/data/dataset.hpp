@@ -5,6 +5,7 @@
 // Text datasets are declared here, image datasets in images.hpp.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -40,8 +41,11 @@ class Dataset {
 };
 
 // Reads a whole file, or a FIFO to its end. Throws UsageError "cannot read WHAT 'PATH': reason" if
-// the file is missing, unreadable, compressed, or not a regular file or FIFO.
-[[nodiscard]] std::vector<std::uint8_t> read_file(const std::string& path, const std::string& what);
+// the file is missing, unreadable, compressed, or not a regular file or FIFO, or if nothing was
+// written to the FIFO for this long.
+[[nodiscard]] std::vector<std::uint8_t> read_file(
+    const std::string& path, const std::string& what,
+    std::chrono::milliseconds silence = std::chrono::minutes(1));
 
 // ---- text as bytes ----
 //

@@ -229,6 +229,10 @@ TEST_CASE("ranks that read other data are named, whatever the paths say", "[prog
     return Options{"--images", images, "--labels", write(name + "-labels", labels)};
   };
   const Options here = idx("here", 10);
+  const auto of_size = [&](const std::string& name, int height, int width) {
+    return Options{"--images", write_idx(folder / (name + "-images"), {200, height, width}),
+                   "--labels", write_idx(folder / (name + "-labels"), {200})};
+  };
   struct Row {
     Program program;
     Options of_all, of_last;
@@ -246,6 +250,7 @@ TEST_CASE("ranks that read other data are named, whatever the paths say", "[prog
        train},
       {mlp(), here, idx("there", 10), ""},
       {mlp(), here, idx("there-too", 9), train},
+      {mlp(), of_size("flat", 6, 8), of_size("tall", 8, 6), train},
       {cnn(),
        {},
        {"--data", (write_cifar10(folder / "cifar", {1, 2, 3, 4}), folder / "cifar")},

@@ -1,4 +1,5 @@
 // Wrong input ends with exit code 6 and one line that names the fault and the remedy.
+#include <algorithm>
 #include <sstream>
 
 #include "runtime/checkpoint/safetensors.hpp"
@@ -49,6 +50,27 @@ TEST_CASE("what a full disk does not take is no success", "[programs]") {
   CHECK(r.exit_code == 1);
   CHECK(r.err ==
         "schedule_player: error: cannot write to standard output: No space left on device\n");
+}
+
+TEST_CASE("limits of this process are named, with the command that raises them", "[programs]") {
+  const auto limited = [](const std::string& limit, const std::string& command) {
+    return run_program(
+        {"bash", "-c", "ulimit -c 0; " + limit + "; exec " RINGSMITH_BINARY_DIR "/bin/" + command},
+        60);
+  };
+  const auto lacks = [](const ProgramResult& r, const std::string& words) {
+    INFO(r.out << r.err);
+    CHECK(r.exit_code == 7);
+    CHECK_THAT(r.err, ContainsSubstring(words));
+    CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
+  };
+  const std::string size =
+      "this process is limited to files of 0 bytes; raise the limit, for instance "
+      "with 'ulimit -f unlimited'";
+  lacks(limited("ulimit -f 0", "train_mlp --draw 60 --steps 2"), size);
+  lacks(limited("ulimit -f 0", "all_reduce_perf -b 8 -n 1"), size);
+  lacks(limited("ulimit -n 8", "train_gpt --steps 2"),
+        "this process is limited to 8; raise the limit");
 }
 
 TEST_CASE("help and errors are printed once, not once for each rank", "[programs]") {

@@ -235,6 +235,16 @@ TEST_CASE("results: room is tried before the work, and a text that does not fit 
   CHECK(std::string(std::istreambuf_iterator<char>(rescued), {}) == "{}\n");
 }
 
+TEST_CASE("lines of an earlier run whose step is no whole number are dropped", "[json]") {
+  const testing::TemporaryFolder dir;
+  const std::string file = dir / "file";
+  std::ofstream(file)
+      << "{\"step\":1}\n{\"step\":[]}\n{\"step\":null}\n{\"step\":\"1\"}\n{\"step\":-1e300}\n"
+         "{\"loss\":2}\n[1]\n{\"step\":18446744073709551615}\n{\"step\":2}\n";
+  JsonLines(file, 2).write({{"step", 3}});
+  CHECK(read(file) == "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n");
+}
+
 TEST_CASE("lines of an earlier run: a link is followed, what is no file is refused", "[json]") {
   const testing::TemporaryFolder dir;
   const std::string file = (dir.path / "file").string(), link = (dir.path / "link").string(),

@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <fstream>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "labs/apps/compare/prediction.hpp"
@@ -84,6 +85,10 @@ TEST_CASE("files that are wrong are refused by name", "[scaling]") {
   CHECK_THROWS_WITH(load_topology(folder / ""), ContainsSubstring("an existing file"));
   CHECK_THROWS_WITH(load_topology("/nowhere/pod.json"), ContainsSubstring("/nowhere/pod.json"));
   CHECK_THROWS_WITH(load_model("resnet51"), ContainsSubstring("gpt2-xl"));
+  std::filesystem::remove(file);
+  REQUIRE(mkfifo(file.c_str(), 0600) == 0);  // no process writes to it
+  CHECK_THROWS_WITH(load_topology(file), ContainsSubstring(file) && ContainsSubstring("is a FIFO"));
+  CHECK_THROWS_WITH(load_model(file), ContainsSubstring(file) && ContainsSubstring("is a FIFO"));
   std::filesystem::remove(file);
 }
 

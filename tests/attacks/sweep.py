@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""sweep.py BUILD_DIR [numbers] [files] [streams] [signals]: gives every program extreme inputs.
+"""sweep.py BUILD_DIR [numbers] [lessons] [files] [streams] [signals]: gives every program extreme inputs.
 
     numbers   every option that takes a value, in the help of every program, at the ends of every type: the program ends
               in time, with one line that names the option and exit code 6, or behaves as its help
               says; no crash, no "internal error", no NaN with exit code 0
+    lessons   the same values for every argument of the lessons' programs that use lessons/arguments.hpp
     files     before a program runs, a file or folder that it writes is replaced by a link, a FIFO, a device, a folder or
               socket: links are followed or refused by name, everything else is refused by name, in time; the replacement
               is unchanged afterwards
@@ -190,6 +191,43 @@ def numbers(binaries, inputs, folder, only):
     for code, option, value, line in others:
         print(f"  exit code {code}: {option}={value}: {line}")
     print(f"numbers: {len(work)} trials of {len({(w[0], w[1]) for w in work})} options in {len({w[0] for w in work})} programs")
+
+
+# --- lessons ----------------------------------------------------------------------------------------------------------
+
+def lesson_commands(binaries):
+    """Returns (words, index of a number in them) for each number in the usage of each lesson's program."""
+    found = []
+    for source in sorted((ROOT / "lessons").glob("[0-9][0-9]-*/*.cpp")):
+        usage = re.search(r'lessons::Arguments given\(\s*argc, argv,\s*"([^"]*)"', source.read_text())
+        if not usage:
+            continue
+        names = re.sub(r"[][]|\.\.\.", "", usage[1]).split()[1:]
+        words = ["run" if name == "FOLDER" else "1" if name.isupper() else name.split("|")[0] for name in names]
+        program = binaries / f"lesson{source.parent.name[:2]}_{source.stem}"
+        found += [([program, *words], i + 1) for i, name in enumerate(names) if name.isupper() and name != "FOLDER"]
+    return found
+
+
+def lessons(binaries, inputs, folder, only):
+    commands = lesson_commands(binaries)
+    work = [(words, i, value) for words, i in commands for value in VALUES if only in words[0].name]
+
+    def one(item):
+        words, i, value = item
+        with tempfile.TemporaryDirectory(dir=folder) as here:
+            trial = Trial([*words[:i], value, *words[i + 1:]], here)
+        if trial.died() or trial.code is None:
+            return fault(f"died or did not end: {trial}")
+        if trial.code == 0 and re.search(r"\b(nan|inf)\b", trial.out):
+            return fault(f"exit code 0 with NaN or infinity: {trial}")
+        named = any(f"'{text}'" in trial.err for text in trial.words[1:])  # START may be beyond an end that is now smaller
+        if trial.code != 0 and (trial.code != 6 or len(trial.err.splitlines()) != 1 or not named):
+            return fault(f"not exit code 6 with one line that names an argument: {trial}")
+        return None
+
+    at_once(one, work)
+    print(f"lessons: {len(work)} trials of {len(commands)} arguments")
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -519,11 +557,11 @@ def signals(binaries, inputs, folder, only):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("sweeps", nargs="*", help="numbers, files, streams, signals [all]")
+    parser.add_argument("sweeps", nargs="*", help="numbers, lessons, files, streams, signals [all]")
     parser.add_argument("--only", default="", help="programs, or scenarios of files, whose names contain this")
     args = parser.parse_args()
     binaries = args.build.resolve() / "bin"
-    known = {"numbers": numbers, "files": files, "streams": streams, "signals": signals}
+    known = {"numbers": numbers, "lessons": lessons, "files": files, "streams": streams, "signals": signals}
     for name in args.sweeps:
         if name not in known:
             sys.exit(f"sweep.py: '{name}' is not a sweep: give one or more of {', '.join(known)}")

@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <csignal>
 #include <string>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -49,8 +51,31 @@ TEST_CASE("what a program may inherit and cannot work with is repaired", "[proce
   CHECK(status == 0);
 }
 
+TEST_CASE(
+    "a write beyond the limit of file sizes is an error, and started programs inherit nothing",
+    "[process]") {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    repair_inheritance();
+    const rlimit tight{4096, 4096};
+    if (setrlimit(RLIMIT_FSIZE, &tight) != 0) _exit(1);
+    const Descriptor file(memfd_create("limited", MFD_CLOEXEC));
+    if (ftruncate(file.get(), 8192) == 0 || errno != EFBIG) _exit(2);
+    const std::string reason = reason_of(EFBIG);
+    if (reason.find("limited to files of 4096 bytes") == std::string::npos) _exit(3);
+    if (reason.find("ulimit -f") == std::string::npos) _exit(4);
+    if (is_ignored(SIGXFSZ)) _exit(5);
+    execl("/bin/sh", "sh", "-c", "kill -XFSZ $$", nullptr);
+    _exit(6);
+  }
+  int status = -1;
+  waitpid(pid, &status, 0);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGXFSZ);
+}
+
 TEST_CASE("a lack of something is another error than its refusal", "[process]") {
-  for (const int error : {EMFILE, ENFILE, ENOMEM, ENOBUFS})
+  for (const int error : {EMFILE, ENFILE, ENOMEM, ENOBUFS, EFBIG})
     CHECK_THROWS_AS(throw_errno("socket", error), ResourceError);
   try {
     throw_errno("socket", EACCES);

@@ -15,6 +15,8 @@ import subprocess
 import sys
 import time
 
+from link import build_folder
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -186,7 +188,7 @@ def measurement_options(p, rounds, iterations):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("dir", help="build folder with bin/all_reduce_perf and peers/")
+    p.add_argument("dir", type=build_folder, help="build folder with bin/all_reduce_perf and peers/")
     p.add_argument("--quick", action="store_true", help="4 sizes up to 4 MiB, 3 rounds")
     measurement_options(p, rounds=5, iterations=20)
     p.add_argument("--no-calibration", action="store_true", help="predict with the stored constants")

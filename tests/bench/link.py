@@ -94,7 +94,7 @@ class Link:
 
 def run_options(p):
     """Adds the options of every measurement over a link."""
-    p.add_argument("dir", nargs="?", default=os.path.join(HERE, "../../build/release"), help="build folder")
+    p.add_argument("dir", nargs="?", type=build_folder, default=os.path.join(HERE, "../../build/release"), help="build folder")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
 
@@ -105,6 +105,13 @@ def link_options(p):
     p.add_argument("--rate", default="1gbit", help="rate of the link")
     p.add_argument("--delay", default="500us", help="one-way delay")
     p.add_argument("--size", type=int, default=16, help="MiB of the message")
+
+
+def build_folder(text):
+    """The type of an argument of argparse."""
+    if not os.path.isfile(os.path.join(text, "bin/all_reduce_perf")):
+        raise argparse.ArgumentTypeError(f"there is no bin/all_reduce_perf in {text!r}: give the build folder, or run make build")
+    return text
 
 
 def need_root():

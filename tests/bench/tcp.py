@@ -13,6 +13,7 @@ import statistics
 import sys
 
 from collectives import HERE, human, measurement_options, median_of, parse, run, verdict
+from link import build_folder
 
 
 def commands_of(world, options):
@@ -55,7 +56,8 @@ def measure(world, options):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("dir", help="build folder with bin/all_reduce_perf and peers/allreduce_gloo (collectives.sh builds it)")
+    p.add_argument("dir", type=build_folder,
+                   help="build folder with bin/all_reduce_perf and peers/allreduce_gloo (collectives.sh builds it)")
     p.add_argument("--checksum", action="store_true", help="compare checksums with none instead of gloo")
     measurement_options(p, rounds=3, iterations=5)
     options = p.parse_args()

@@ -1,6 +1,9 @@
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 
 #include "runtime/data/dataset.hpp"
@@ -202,4 +205,25 @@ TEST_CASE("compressed text is refused by the name of its packer, and nothing is 
     CHECK_NOTHROW(load_text({path}));
   }
   std::filesystem::remove(path);
+}
+
+TEST_CASE("a FIFO is read to its end, and not waited for without a deadline") {
+  const Folder folder;
+  const std::string fifo = folder.path() + "/fifo";
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  const auto begin = std::chrono::steady_clock::now();
+  refuses([&] { (void)read_file(fifo, "text file", std::chrono::milliseconds(200)); }, fifo,
+          "nothing was written to it for 0.2 s: start its writer first, or give a file");
+  CHECK(std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(200));
+
+  const std::string words(1 << 20, 'x');  // more than a pipe holds
+  std::thread writer([&] {
+    std::ofstream out(fifo, std::ios::binary);
+    out << words << std::flush;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    out << "end";
+  });
+  const Bytes8 read = read_file(fifo, "text file", std::chrono::seconds(30));
+  writer.join();
+  CHECK(read == text(words + "end"));
 }

@@ -11,12 +11,15 @@
 // Invariants: no crash; no stranger ever changes a key or reads a value; memory stays bounded; the
 // server's messages are well-formed; and at the end the server still serves clients that know the
 // secret.
+#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <limits>
 #include <poll.h>
 #include <random>
+#include <string_view>
 #include <sys/socket.h>
 #include <thread>
 
@@ -288,11 +291,20 @@ class Fuzzer {
 
 int main(int argc, char** argv) {
   using namespace ringsmith;
-  const std::uint64_t seed =
-      argc > 2 ? std::strtoull(argv[2], nullptr, 10) : std::random_device{}();
   return run_main("fuzz_store", [&] {
-    const std::size_t budget = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 0;
-    require(budget > 0, "how many bytes? fuzz_store BYTES [SEED]");
+    const auto number = [&](int at, std::uint64_t least, std::uint64_t most) {
+      const std::string_view text = argc > at ? argv[at] : "";
+      std::uint64_t value = 0;
+      const auto [end, error] = std::from_chars(text.begin(), text.end(), value);
+      require(
+          error == std::errc() && end == text.end() && value >= least && value <= most,
+          fmt::format("'{}' is not a whole number from {} to {}; usage: fuzz_store BYTES [SEED]",
+                      text, least, most));
+      return value;
+    };
+    const std::size_t budget = number(1, 1, std::uint64_t{1} << 40);
+    const std::uint64_t seed =
+        argc > 2 ? number(2, 0, std::numeric_limits<std::uint64_t>::max()) : std::random_device{}();
     fmt::print("fuzz_store {} {}\n", budget, seed);
     std::fflush(stdout);
     Fuzzer(budget, seed).run();

@@ -10,9 +10,10 @@
 // The step is train_bench's: forward, backward, an update by AdamW. "clip" limits the norm of the
 // gradients before the update; "tied" shares the matrix of the head with the embedding of tokens.
 // step_table.py computes the step of GPT-2 from the counts of several small shapes.
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,21 +21,34 @@
 #include "kernels/vgpu/counters.hpp"
 #include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/node.hpp"
+#include "runtime/base/error.hpp"
 #include "runtime/device/profiler.hpp"
 #include "runtime/nn/gpt.hpp"
 #include "runtime/optim/optimizer.hpp"
 
 using namespace ringsmith;
 
-int main(int argc, char** argv) {
-  if (argc < 7) {
-    std::fputs("usage: step_counts LAYERS DIM HEADS VOCABULARY BATCH CONTEXT [tied] [clip]\n",
-               stderr);
-    return 6;
-  }
+namespace {
+
+int count_step(int argc, char** argv) {
+  const std::string usage =
+      "usage: step_counts LAYERS DIM HEADS VOCABULARY BATCH CONTEXT [tied] [clip]";
+  require(argc >= 7, usage);
   bool tied = false, clip = false;
-  for (int i = 7; i < argc; ++i) (std::string_view(argv[i]) == "tied" ? tied : clip) = true;
-  const auto number = [&](int i) { return std::strtoll(argv[i], nullptr, 10); };
+  for (int i = 7; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    require(word == "tied" || word == "clip", "'" + std::string(word) + "' is unknown; " + usage);
+    (word == "tied" ? tied : clip) = true;
+  }
+  const auto number = [&](int i) {
+    constexpr std::int64_t kMost = 1 << 20;
+    const std::string_view text = argv[i];
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.begin(), text.end(), value);
+    require(error == std::errc() && end == text.end() && value >= 1 && value <= kMost,
+            "'" + std::string(text) + "' is not a whole number from 1 to 1048576; " + usage);
+    return value;
+  };
   const std::int64_t vocabulary = number(4), batch = number(5), context = number(6);
   // By default the emulator computes attention and products without tensor cores, which is faster
   // there. With this version it launches the kernels that a GPU would, and one emulated call of
@@ -95,4 +109,10 @@ int main(int argc, char** argv) {
   for (const Tensor& p : gpt.parameters()) parameters += p.numel();
   std::printf("parameters\t%lld\n", static_cast<long long>(parameters));
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_main("step_counts", [&] { return count_step(argc, argv); });
 }

@@ -307,6 +307,7 @@ folder = parser.parse_args().out
 os.makedirs(folder, exist_ok=True)
 for name, make in (("ops", make_ops), ("train", make_training), ("gpt", lambda: make_gpt(GPT)),
                    ("gpt_heads_of_64", lambda: make_gpt(GPT_HEADS_OF_64)), ("scaler", make_scaler)):
+    text = json.dumps(make(), separators=(",", ":"))  # first: a failure leaves the old file
     with open(os.path.join(folder, name + ".json"), "w") as f:
-        json.dump(make(), f, separators=(",", ":"))
+        f.write(text)
         f.write("\n")

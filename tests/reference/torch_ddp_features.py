@@ -271,8 +271,9 @@ def main(doc, folder, runs, compute):
         for world in run.pop("worlds", [1, 2, 3, 4, 5]):
             port += 1
             path = os.path.join(args.out, f"{name}_w{world}.json")
+            text = json.dumps(compute(run, world, port), separators=(",", ":"))  # first: a failure leaves the old file
             with open(path, "w") as f:
-                json.dump(compute(run, world, port), f, separators=(",", ":"))
+                f.write(text)
             print(path, os.path.getsize(path), "bytes", flush=True)
 
 

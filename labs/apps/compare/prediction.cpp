@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "labs/apps/common/files.hpp"
+#include "runtime/base/atomic_file.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/parallel/bucket.hpp"
 
@@ -24,6 +25,8 @@ using nlohmann::json;
 class Description {
  public:
   explicit Description(const std::string& name) : file_(find(name)) {
+    if (const std::string kind = odd_kind(file_); !kind.empty())
+      throw UsageError("cannot read '" + file_ + "': it is " + kind + "; give an existing file");
     try {
       std::ifstream in(file_);
       require(in.good() && !fs::is_directory(file_),

@@ -13,6 +13,7 @@
 #include "labs/apps/common/files.hpp"
 #include "runtime/base/atomic_file.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::apps {
 
@@ -123,7 +124,10 @@ JsonLines::JsonLines(const std::string& path, std::int64_t step) : path_(path) {
   std::string kept;
   for (std::string line; std::getline(before, line);) {
     const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (object.is_object() && object.value("step", step + 1) <= step) kept += line + "\n";
+    const auto at = object.is_object() ? object.find("step") : object.end();
+    if (at != object.end() && at->is_number_integer() &&
+        at->get<double>() <= static_cast<double>(step))
+      kept += line + "\n";
   }
   file.write(std::as_bytes(std::span(kept)));
   file.commit();
@@ -135,7 +139,7 @@ void JsonLines::write(const nlohmann::ordered_json& object) {
   const std::string line = object.dump() + "\n";
   if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() ||
       std::fflush(file_.get()) != 0)
-    throw Error("cannot write '" + path_ + "': " + std::strerror(errno));
+    throw Error("cannot write '" + path_ + "': " + reason_of(errno));
 }
 
 }  // namespace ringsmith::apps

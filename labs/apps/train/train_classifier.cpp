@@ -43,10 +43,14 @@ std::unique_ptr<Module> make_model(const TrainOptions& o, const Classifier& c,
   return model;
 }
 
+// The bytes alone do not distinguish images of 6 x 8 pixels from images of 8 x 6. Square images are
+// identified by the bytes, so checkpoints of earlier versions can be continued.
 std::string identity(const ImageDataset& set) {
   const Images& images = set.images();
-  return identity_of(
+  const std::string bytes = identity_of(
       {std::as_bytes(std::span(images.pixels)), std::as_bytes(std::span(images.labels))});
+  if (images.height == images.width) return bytes;
+  return fmt::format("{} in images of {} x {} pixels", bytes, images.height, images.width);
 }
 
 comm::Settings inputs_of(const Classifier& c, const ImageSets& sets) {

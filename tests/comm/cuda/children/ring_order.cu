@@ -5,9 +5,12 @@
 // `ring_order report WORLD [END]`: rank 0 runs alone, and its host reads its kernel's report.
 // KERNEL_wide has blocks of a whole warp that copies and a thread that only hands over;
 // ring_shared stores complete elements straight in the next rank's buffer.
+#include <charconv>
 #include <cstdio>
 #include <map>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <thread>
 
 #include "tests/comm/cuda/stations.hpp"
@@ -118,11 +121,15 @@ class Job {
 
 int main(int argc, char** argv) {
   return run_main("ring_order", [&] {
-    require(argc >= 3,
+    const std::string end = argc > 3 ? argv[3] : "none";
+    const std::string_view number = argc > 2 ? argv[2] : "";
+    int world = 0;
+    const auto [stop, error] = std::from_chars(number.begin(), number.end(), world);
+    require(error == std::errc() && stop == number.end() && world >= 1 && world <= 64 &&
+                kEnds.contains(end),
             "usage: ring_order ring|ring_wide|ring_shared|packets|broadcast|broadcast_wide|direct|"
             "one_shot|report WORLD [END]");
-    weakened = kEnds.at(argc > 3 ? argv[3] : "none");
-    const int world = std::stoi(argv[2]);
+    weakened = kEnds.at(end);
     Job job(argv[1], world);
     if (argv[1] == std::string("report")) {
       job.be_alone();

@@ -1,0 +1,62 @@
+// The numbers on the command lines of the lessons' programs.
+//
+// A wrong number ends the program with exit code 6 and one line: the argument, the numbers that are
+// possible, and the order of the arguments. atoi() would make 0 of "x" and 3 of "3.9", and the
+// program would print results for a number that was not given.
+#pragma once
+
+#include <cstdlib>
+#include <fmt/format.h>
+#include <string>
+#include <utility>
+
+#include "labs/apps/common/command_line.hpp"
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::lessons {
+
+class Arguments {
+ public:
+  // usage: the program's name, and its arguments in order, as in "waits [BUCKETS]". More than
+  // `most` arguments are refused.
+  Arguments(int argc, char** argv, std::string usage, int most)
+      : argc_(argc), argv_(argv), usage_(std::move(usage)) {
+    if (argc - 1 > most) refuse(most + 1, "is one too many");
+  }
+
+  // Returns the argument, or `otherwise` if there are fewer.
+  [[nodiscard]] long whole(int at, long otherwise, long least, long most) const {
+    if (at >= argc_) return otherwise;
+    const auto number = apps::read_whole(argv_[at]);
+    if (!number || *number < least || *number > most)
+      refuse(at, fmt::format("is not a whole number from {} to {}", least, most));
+    return static_cast<long>(*number);
+  }
+  [[nodiscard]] double real(int at, double otherwise, double least, double most) const {
+    if (at >= argc_) return otherwise;
+    const auto number = apps::read_real(argv_[at]);
+    if (!number || !(*number >= least && *number <= most))
+      refuse(at, fmt::format("is not a number from {} to {}", least, most));
+    return *number;
+  }
+  // True if the argument is this word, false if there are fewer arguments.
+  [[nodiscard]] bool word(int at, const std::string& word) const {
+    if (at >= argc_) return false;
+    if (argv_[at] != word) refuse(at, "is not '" + word + "'");
+    return true;
+  }
+
+ private:
+  [[noreturn]] void refuse(int at, const std::string& why) const {
+    const std::string name = usage_.substr(0, usage_.find(' '));
+    fmt::print(stderr, "{}: error: argument {}, '{}', {}; usage: {}\n", name, at,
+               printable(argv_[at]), why, usage_);
+    std::exit(static_cast<int>(ExitCode::usage));
+  }
+
+  int argc_;
+  char** argv_;
+  std::string usage_;
+};
+
+}  // namespace ringsmith::lessons
