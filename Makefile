@@ -23,7 +23,8 @@ TRAIN_PROGRAM := bin/cpu/train_gpt
 PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-export GOALS := $(MAKECMDGOALS)  # so that error messages can say what to type
+# For error messages, which say what to type.
+export GOALS := $(MAKECMDGOALS)
 CONFIGURE := .ci/configure "$(DIR)" "$(PRESET)" $(CMAKE_ARGS)
 # Recipes append the targets. Compilations in the same folder wait for each other.
 COMPILE := JOBS="$(JOBS_ASKED)" .ci/compile "$(DIR)"

@@ -1,6 +1,9 @@
 """The commands of a student: lab, check, hint, grade, watch, reset, progress."""
+import contextlib
 import json
+import os
 import re
+import signal
 import sys
 import shutil
 import time
@@ -41,8 +44,26 @@ def _task(message):
     return int(number.group(1)) if number else 0
 
 
-def check(lab, only=None, seed=None):
+@contextlib.contextmanager
+def _progress():
+    """Shows the progress of a judgement. Ctrl-C ends it at once, instead of after the tests that run: in a sandbox, all
+    programs end with the judge, and the next judge removes its folders."""
+    def interrupt(*_):
+        if not sandbox.here.cache_info().currsize or sandbox.here().kind == "none":
+            raise KeyboardInterrupt
+        progress.clear()
+        os._exit(130)
+
     with terminal.Progress() as progress:
+        before = signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield progress
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def check(lab, only=None, seed=None):
+    with _progress() as progress:
         report = grade(lab, submission(lab), only=only, public_only=not only, seed=seed, progress=progress)
     terminal.show(report)
     beware = sandbox.note()
@@ -68,7 +89,7 @@ def full_grade(lab, submission_folder=None, only=None, seed=None, reports_folder
         print(f"refused: {refused}: 0 points", file=sys.stderr)
     else:
         sandbox.require(unsafe)
-        with terminal.Progress() as progress:
+        with _progress() as progress:
             report = grade(lab, files, only=only, seed=seed, progress=progress)
         report.sandbox = sandbox.here().describe()
         report.cheat = report.cheat or manifest.require_whole() or ""

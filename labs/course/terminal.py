@@ -35,17 +35,21 @@ class Progress:
         begun = time.monotonic()
         while not self._ended.wait(1):
             print(f"\r\033[K{self._text}, {time.monotonic() - begun:.0f} s so far", end="", flush=True)
-        print("\r\033[K", end="", flush=True)
 
     def __enter__(self):
         if self._drawer:
             self._drawer.start()
         return self
 
-    def __exit__(self, *_):
+    def clear(self):
+        """Ends the line, and removes it from the terminal."""
         self._ended.set()
         if self._drawer:
             self._drawer.join()
+            print("\r\033[K", end="", flush=True)
+
+    def __exit__(self, *_):
+        self.clear()
 
 
 def hint_for(lab, message):

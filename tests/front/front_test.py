@@ -253,6 +253,18 @@ class Build(Front):
         self.assertEqual(process.returncode, 1)
         self.assertIn("sh -c", (self.machine.top / "build/release/compile.log").read_text())
 
+    def test_a_home_that_cannot_be_written_to(self):
+        self.machine.project(STEPS)
+        self.machine.run(".ci/configure", "build/release", "release")
+        self.machine.fake("cmake", '#!/bin/bash\necho "disabled: $CCACHE_DISABLE" > $FAKE/cmake\n')
+        (self.machine.folder / "file").write_text("")
+        for place, disabled in [(self.machine.folder / "cache", ""), (self.machine.folder / "file/cache", "1")]:
+            self.machine.fake("ccache", f'#!/bin/bash\n[ "$*" = "-k cache_dir" ] && echo "{place}"\n')
+            code, out, err = self.machine.run(".ci/compile", "build/release")
+            self.assertEqual((code, err), (0, ""))
+            self.assertEqual((self.machine.folder / "cmake").read_text(), f"disabled: {disabled}\n")
+            self.assertEqual("compiling without it" in out, bool(disabled), out)
+
     def test_no_memory_no_disk(self):
         self.machine.project(STEPS)
         self.machine.run(".ci/configure", "build/release", "release")

@@ -10,7 +10,9 @@ import os
 import pathlib
 import pty
 import re
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -136,6 +138,49 @@ class Student(unittest.TestCase):
             self.assertEqual(len(done.stderr.splitlines()), 1 if said else 0, done.stderr)
             self.assertIn(said or "", done.stderr)
 
+    def test_ctrl_c(self):
+        """It ends make check at once, although a test computes forever, and ends that test's program."""
+        work = PLACE / "endless" / RING.slug
+        work.mkdir(parents=True)
+        for name, text in texts(RING, True).items():
+            endless = r"\1  for (volatile int n = 0;;) n = n + 1;\n"
+            (work / name).write_text(re.sub(r"(reduce_scatter\(.*\{\n)", endless, text, count=1))
+        judge = subprocess.Popen([sys.executable, "-B", "-m", "labs.course", "check", "--lab=06", "--test=three_ranks"],
+                                 cwd=ROOT, env={**os.environ, "LABS_WORK": str(work.parent)}, start_new_session=True,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+        def drivers():
+            """The programs of the lab that this judge or a child of it has started."""
+            tree, parents = {judge.pid}, {}
+            for folder in pathlib.Path("/proc").glob("[0-9]*"):
+                try:
+                    state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+                    parents[int(folder.name)] = int(parent) if state != "Z" else 0
+                except OSError:
+                    pass
+            for _ in range(5):
+                tree |= {pid for pid, parent in parents.items() if parent in tree}
+            return [pid for pid in tree if pid in parents and "driver" in words(pid)]
+
+        def words(pid):
+            try:
+                return pathlib.Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+            except OSError:
+                return ""
+        for _ in range(2400):
+            if any("06-ring-" in words(pid) or words(pid).startswith("/driver") for pid in drivers()):
+                break
+            time.sleep(0.05)
+        started = drivers()
+        self.assertNotEqual(started, [])
+        os.kill(judge.pid, signal.SIGINT)
+        self.assertEqual(judge.wait(20), 130)
+        for _ in range(400):
+            if not any("driver" in words(pid) for pid in started):
+                break
+            time.sleep(0.05)
+        self.assertEqual([words(pid) for pid in started if "driver" in words(pid)], [])
+
     def test_progress_on_a_terminal(self):
         """While a submission is compiled and tested, a terminal shows a line that changes, and that is erased."""
         ours, theirs = pty.openpty()
@@ -145,7 +190,9 @@ class Student(unittest.TestCase):
                 time.sleep(1.5)
                 progress("2 of 7 tests have ended")
                 time.sleep(1.5)
-        said = os.read(ours, 65536).decode()
+            said = ""
+            while select.select([ours], [], [], 1)[0]:
+                said += os.read(ours, 65536).decode()
         os.close(ours)
         self.assertRegex(said, r"compiling, \d+ s so far")
         self.assertRegex(said, r"2 of 7 tests have ended, \d+ s so far")
