@@ -20,6 +20,7 @@ VM_PACKAGES := $(if $(filter x86_64,$(shell uname -m)),qemu-system-x86 busybox-s
 # The program that `make train` runs: its target, and its path in the build folder.
 TRAIN_TARGET := train_gpt_cpu
 TRAIN_PROGRAM := bin/cpu/train_gpt
+RUNS := runs
 PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
@@ -69,9 +70,11 @@ uninstall: ## remove what make install has put into PREFIX
 	@.ci/install remove "$(PREFIX)"
 
 train: deps-train ## train a byte-level GPT on the repository's own text, 2 ranks
+	@mkdir -p "$(RUNS)" 2> /dev/null; [ -d "$(RUNS)" ] && [ -w "$(RUNS)" ] || \
+	  { echo "make: cannot write to '$(RUNS)', where the run's files go: make train RUNS=/a/folder/of/yours" >&2; exit 1; }
 	@$(CONFIGURE)
 	@$(COMPILE) $(TRAIN_TARGET) ringrun
-	@"$(DIR)"/bin/ringrun --standalone --no-prefix --nproc-per-node 2 -- "$(DIR)/$(TRAIN_PROGRAM)" --run-dir runs/$$(date +%Y%m%d-%H%M%S)
+	@"$(DIR)"/bin/ringrun --standalone --no-prefix --nproc-per-node 2 -- "$(DIR)/$(TRAIN_PROGRAM)" --run-dir "$(RUNS)"/$$(date +%Y%m%d-%H%M%S)
 
 doctor: configure ## report what this machine allows; measure two ranks' link
 	@$(COMPILE) doctor ringrun

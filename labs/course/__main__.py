@@ -11,6 +11,7 @@ For instructors, in the repository:
   instructor        the other archive
 """
 import argparse
+import errno
 import getpass
 import importlib
 import os
@@ -26,7 +27,7 @@ if sys.version_info < (3, 11):  # Ubuntu 22.04: the imports below would fail wit
     sys.exit(2)
 
 from labs.course import commands, mine, sandbox  # noqa: E402
-from labs.course.lab import select  # noqa: E402
+from labs.course.lab import BUILD, WORK, select  # noqa: E402
 from labs.course.reading import printable, printable_lines  # noqa: E402
 from labs.course.verdicts import AuthorError  # noqa: E402
 
@@ -91,7 +92,8 @@ def run(args):
 
 
 def trouble(error):
-    """Returns one line about a system error, with a remedy if a folder belongs to another user."""
+    """Returns one line about a system error, with a remedy if a folder belongs to another user or cannot be written
+    to."""
     if error.filename is None:
         return f"labs: cannot write or read: {error.strerror or error}"
     text = f"labs: '{printable(os.fsdecode(error.filename))}': {error.strerror}"
@@ -104,6 +106,11 @@ def trouble(error):
             break
         except (OSError, KeyError):  # not created yet, inaccessible, or owned by a user without a name
             path = path.parent
+    if error.errno in (errno.EACCES, errno.EROFS):
+        at = pathlib.Path(os.fsdecode(error.filename)).absolute()
+        for name, folder in (("LABS_WORK", WORK), ("LABS_BUILD", BUILD)):
+            if at.is_relative_to(folder) or folder.is_relative_to(at):
+                return f"{text}: make it writable, or set {name}=/a/folder/of/yours"
     return text
 
 

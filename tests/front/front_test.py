@@ -354,6 +354,17 @@ class Build(Front):
         self.assertIn("KEPT", cache)
         self.assertNotIn("WRONG", cache)
 
+    def test_no_place_for_the_run(self):
+        """It is found before the programs are compiled."""
+        self.machine.project(STEPS)
+        (self.machine.top / "runs").write_text("")
+        code, out, err = self.machine.run(*MAKE, "train")
+        self.assertEqual((code, out), (2, ""))
+        self.one_line("\n".join(err.splitlines()[:-1]), "cannot write to 'runs'", "make train RUNS=/a/folder")
+        code, out, err = self.machine.run(*MAKE, "train", f"RUNS={self.machine.folder}/my runs", "JOBS=1")
+        self.assertEqual(code, 0, err)
+        self.assertIn("trained", out)
+
     def test_a_folder_is_no_target(self):
         for folder in ["tests", "labs", "kernels", "runtime"]:
             (self.machine.top / folder).mkdir(exist_ok=True)

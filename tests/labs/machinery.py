@@ -5,6 +5,7 @@ handouts.
 Tests that need a compiler use lab 06 and the cache of LABS_BUILD. `make grade-the-grader` goes through all
 labs.
 """
+import errno
 import json
 import os
 import pathlib
@@ -24,6 +25,7 @@ import xml.etree.ElementTree as xml
 from common import PLACE, RING, ROOT, alive, make, unique
 
 from labs.course import grading, mutants, record, reports, runner, terminal
+from labs.course import lab as lab_module
 from labs.course.build import build, needed, swapped_in
 from labs.course.lab import all_labs
 from labs.course.split import split, texts
@@ -122,6 +124,15 @@ class Student(unittest.TestCase):
         for wrong in ("x", "0", "-2", "1.5"):
             with self.assertRaises(SystemExit), mock.patch.dict(os.environ, {"LABS_JOBS": wrong}):
                 grading.grade(RING, texts(RING, False), only=["chunks"])
+
+    def test_a_checkout_that_is_read_only(self):
+        from labs.course.__main__ import trouble
+        for folder, word in ((lab_module.WORK / "06-ring", "LABS_WORK"), (lab_module.BUILD / "cache", "LABS_BUILD")):
+            for number in (errno.EACCES, errno.EROFS):
+                said = trouble(OSError(number, os.strerror(number), str(folder)))
+                self.assertIn(f"'{folder}': {os.strerror(number)}: make it writable, or set {word}=/a/folder", said)
+        self.assertNotIn("LABS_", trouble(OSError(errno.ENOSPC, "full", str(lab_module.WORK))))
+        self.assertNotIn("LABS_", trouble(OSError(errno.EROFS, "read-only", "/etc/elsewhere")))
 
     def test_an_empty_file(self):
         for name in RING.files:
