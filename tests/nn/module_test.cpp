@@ -104,8 +104,8 @@ TEST_CASE("a member is registered once, and no module holds itself; sharing a mo
   CHECK(r.w.to_vector<float>() == std::vector<float>{1, 1});
   Registry inner;
   r.hold("inner", inner);
-  CHECK_THROWS_WITH(r.hold("self", r), ContainsSubstring("hold itself"));
-  CHECK_THROWS_WITH(inner.hold("outer", r), ContainsSubstring("hold itself"));
+  CHECK_THROWS_WITH(r.hold("self", r), ContainsSubstring("contain itself"));
+  CHECK_THROWS_WITH(inner.hold("outer", r), ContainsSubstring("contain itself"));
   r.hold("again", inner.a);
   CHECK(names_of(r.named_parameters()).size() == 2 * 5);
   CHECK(r.state_dict().count("again.weight") == 1);

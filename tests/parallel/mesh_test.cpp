@@ -82,8 +82,7 @@ TEST_CASE("misuse of a mesh is one line on every rank", "[mesh]") {
           "pipeline: a head that is tied to the token table would be on another stage than the "
           "table; leave the head untied");
     CHECK(each[3] ==
-          "pipeline: 2 stages need at least 2 layers, the model has 1; take fewer stages, or a "
-          "deeper "
-          "model");
+          "pipeline: 2 stages need at least 2 layers, the model has 1; use fewer stages or more "
+          "layers");
   }
 }

@@ -17,6 +17,7 @@ import collections
 import datetime
 import fnmatch
 import json
+import math
 import os
 import pathlib
 import queue
@@ -100,13 +101,14 @@ def choose(entries, args):
 # ---- how long it will take
 
 
-def recorded(folder, entries):
-    """Returns ({entry: seconds}, where they were measured)."""
+def recorded(folder, entries, limits):
+    """Returns ({entry: seconds}, where they were measured). limits: deadlines of entries, {name: seconds}; a longer time
+    is no measurement, because ctest counts the time in which a machine slept."""
     here, text = {}, folder / "Testing/Temporary/CTestCostData.txt"
     if text.exists():
         for line in text.read_text().split("---")[0].splitlines():
             words = line.split()
-            if len(words) == 3 and int(words[1]) > 0:
+            if len(words) == 3 and int(words[1]) > 0 and float(words[2]) <= (limits.get(words[0]) or math.inf):
                 here[words[0]] = float(words[2])
     if entries and all(e.name in here for e in entries):
         return here, "as measured here before"
@@ -350,7 +352,7 @@ def record(folder):
     if not (folder / "tests.xml").exists():
         stop(f"no results in '{folder}': run make test-all first")
     cases = xml.parse(folder / "tests.xml").getroot().findall("testcase")
-    times, measured = recorded(folder, [])
+    times, measured = recorded(folder, [], {})
     if not measured.startswith("measured"):  # the times are only guesses so far
         times = {}
     times.update({c.get("name"): float(c.get("time")) for c in cases if c.get("status") == "run"})
@@ -393,7 +395,7 @@ def main():
         print(" ".join([t for t in targets if t != "nothing"] or ["nothing"]))
         return 0
 
-    times, measured = recorded(folder, chosen)
+    times, measured = recorded(folder, chosen, {e.name: e.timeout for e in entries})
     expected = estimate(chosen, times, args.parallel)
     unknown = sum(e.name not in times for e in chosen)
     what = f"room {' '.join(args.only)}" if args.only else {"quick": "the quick tier", "all": "all", "rest": "all but the quick tier"}[args.tier]

@@ -212,6 +212,19 @@ class Runner(unittest.TestCase):
         self.assertEqual(done.stdout.splitlines()[-1], "0 passed, 1 failed, 0 skipped")
         self.assertIn("Unable to find executable", done.stdout)
 
+    def test_a_time_beyond_the_deadline_is_no_measurement(self):
+        (self.folder / "Testing/Temporary").mkdir(parents=True, exist_ok=True)
+        (self.folder / "Testing/Temporary/CTestCostData.txt").write_text("slow 1 90000\nbase 1 2.5\n---\n")
+        entries = [entry for entry in run_tests.read_entries(self.folder, []) if entry.name in ("slow", "base")]
+        times, where = run_tests.recorded(self.folder, entries, {entry.name: entry.timeout for entry in entries})
+        self.assertNotEqual(where, "as measured here before")
+        times, where = run_tests.recorded(self.folder, entries[:1], {"slow": 1})
+        self.assertEqual((times, where), ({"base": 2.5}, "as measured here before"))
+
+    def test_the_first_fault_of_a_list_is_shown(self):
+        self.assertEqual(run_tests.why_failed("ok\na/b.md:3: no such word:\nit\nc.md:9: too long\ntext: 2 faults\n"),
+                         ["a/b.md:3: no such word:", "it", "c.md:9: too long", "text: 2 faults", "and 1 more in the log"])
+
     def test_good_runs_end_with_0(self):
         self.write(ENTRIES[:1])
         done = self.run_tests("--tier", "all")
