@@ -15,6 +15,7 @@ import getpass
 import importlib
 import os
 import pathlib
+import re
 import shlex
 import sys
 
@@ -94,20 +95,34 @@ def trouble(error):
     return text
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message):  # argparse would print the usage, seven lines, before the message
+        raise AuthorError(f"{message}; {self.prog} --help lists the options")
+
+
+def whole(least):
+    """The type of an option: a whole number of at least `least`."""
+    def read(text):
+        if not re.fullmatch("-?[0-9]{1,18}", text) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least {least}")
+        return int(text)
+    return read
+
+
 def main():
-    parser = argparse.ArgumentParser(prog="python3 -m labs.course", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="python3 -m labs.course", description=__doc__,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=STUDENT + INSTRUCTOR, metavar="COMMAND")
     parser.add_argument("--lab", default="", help="number or name; default where it makes sense: all")
-    parser.add_argument("--seed", type=int, help="seed of the inputs and the delays; every failure prints its seed")
+    parser.add_argument("--seed", type=whole(0), help="seed of the inputs and the delays; every failure prints its seed")
     parser.add_argument("--test", action="append", help="only this test (repeatable)")
     parser.add_argument("--submission", type=pathlib.Path, help="grade: folder of the files, instead of work/NN-slug")
     parser.add_argument("--reports", type=pathlib.Path,
                         help="grade: folder for results.json (Gradescope) and junit.xml")
     parser.add_argument("--unsafe", action="store_true", help="grade, even where no sandbox works")
-    parser.add_argument("--rounds", type=int, default=200, help="soak: number of rounds")
+    parser.add_argument("--rounds", type=whole(1), default=200, help="soak: number of rounds")
     parser.add_argument("--mutant", action="append", help="mutate: only mutants whose id begins with this (repeatable)")
-    parser.add_argument("--most", type=int, help="mutate: number of mutants to try per lab")
+    parser.add_argument("--most", type=whole(1), help="mutate: number of mutants to try per lab")
     parser.add_argument("--quick", action="store_true", help="grade-the-grader: without most mutants and cheats")
     args = parser.parse_args()
     for name, value in vars(args).items():  # argparse treats a value of -- as a separator, and returns []
