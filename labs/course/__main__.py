@@ -16,6 +16,7 @@ import getpass
 import importlib
 import os
 import pathlib
+import re
 import shlex
 import sys
 
@@ -42,14 +43,13 @@ def one(wanted):
     return lab
 
 
-def number(word, example, least=None):
+def number(word, example, least=0):
     """Returns a reader of a number for argparse. Its error names the word of make's command line, not the option."""
     def read(text):
-        try:
-            value = int(text)
-        except ValueError:
-            raise AuthorError(f"{word}={printable(text)} is not a whole number: for instance {word}={example}") from None
-        if least is not None and value < least:
+        if not re.fullmatch("-?[0-9]{1,18}", text):
+            raise AuthorError(f"{word}={printable(text)} is not a whole number: for instance {word}={example}")
+        value = int(text)
+        if value < least:
             raise AuthorError(f"{word}={value}: the least is {least}")
         return value
     return read
@@ -114,9 +114,14 @@ def trouble(error):
     return text
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message):  # argparse would print the usage, seven lines, before the message
+        raise AuthorError(f"{message}; {self.prog} --help lists the options")
+
+
 def main():
-    parser = argparse.ArgumentParser(prog="python3 -m labs.course", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="python3 -m labs.course", description=__doc__,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=STUDENT + INSTRUCTOR, metavar="COMMAND")
     parser.add_argument("--lab", default="", help="number or name; default where it makes sense: all")
     parser.add_argument("--seed", type=number("SEED", 7),

@@ -53,6 +53,26 @@ std::string refused(const std::vector<const char*>& words) {
 
 }  // namespace
 
+TEST_CASE("an empty value after = is a value, and the next word is not", "[command_line]") {
+  Values v = given({"--name=", "--json", "-n", "2"});
+  CHECK(v.name.empty());
+  CHECK(v.json);
+  CHECK(v.steps == 2);
+  CHECK(given({"--name", "--name=", "--json"}).name == "--name=");  // the second word is the value
+  CHECK(given({"--json", "--name="}).name.empty());
+  CHECK_THAT(refused({"--steps=", "3"}), ContainsSubstring("--steps: '' is not a whole number"));
+  CHECK_THAT(refused({"--seed=", "--json"}), ContainsSubstring("--seed: '' is not a whole number"));
+
+  CommandLine app("Starts.", "starter");
+  std::string name;
+  app.add_option("--name", name, "any text");
+  app.leave_the_rest();
+  const std::vector<const char*> words{"starter", "--name=", "program", "--name=", "x"};
+  REQUIRE(app.parse(static_cast<int>(words.size()), words.data()));
+  CHECK(name.empty());
+  CHECK(app.rest() == std::vector<std::string>{"program", "--name=", "x"});
+}
+
 TEST_CASE("options are read, the last one counts, and lists take all", "[command_line]") {
   const Values v = given({"--name", "--odd", "-n3", "-n", "-4", "--seed=18446744073709551615",
                           "--devices", "1,2", "--devices", "3", "--json"});

@@ -104,10 +104,15 @@ class Student(unittest.TestCase):
 
     def test_bad_words(self):
         for words, said in (("check", "name a lab"), ("check N=77", "there is no lab 77"),
-                            ("grade N=06 TEST=none SUBMISSION=/", "ring.hpp does not exist")):
+                            ("grade N=06 TEST=none SUBMISSION=/", "ring.hpp does not exist"),
+                            ("check N=06 SEED=1.5", "'1.5' is not a whole number of at least 0"),
+                            ("check N=06 SEED=-1", "'-1' is not a whole number of at least 0"),
+                            ("soak N=06 ROUNDS=0", "'0' is not a whole number of at least 1"),
+                            ("soak N=06 ROUNDS=9" + 40 * "9", "is not a whole number of at least 1")):
             code, text = make(*words.split())
             self.assertNotEqual(code, 0)
             self.assertIn(said, text)
+            self.assertLessEqual(len(text.splitlines()), 3, text)  # make adds a line
 
     def test_numbers_that_are_none(self):
         """One line names the word that the user typed."""

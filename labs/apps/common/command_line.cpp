@@ -215,6 +215,8 @@ struct CommandLine::Impl {
   std::map<const CLI::Option*, std::function<std::string()>> value_of;  // as text
   comm::Settings* compared = nullptr;
   std::span<const char* const> may_differ;
+  std::deque<std::string> split;  // words of with_empty_values()
+  bool leaves_the_rest = false;
 
   // take: stores the words as the value, and names the option in its errors. show: formats the
   // value.
@@ -275,6 +277,30 @@ struct CommandLine::Impl {
       if (apart && option->get_items_expected_min() > 0) ++i;
     }
     return {};
+  }
+
+  // Returns the words with "--svg=" as two, "--svg" and "". CLI11 would take the next word as the
+  // value, even an option: a script with --svg=$EMPTY --quiet would write a file named --quiet.
+  [[nodiscard]] std::vector<const char*> with_empty_values(int argc, const char* const* argv) {
+    std::vector<const char*> out(argv, argv + std::min(argc, 1));
+    int i = 1;
+    for (; i < argc && std::string(argv[i]) != "--"; ++i) {
+      const std::string word = argv[i];
+      if (!looks_like_option(word) && leaves_the_rest) break;
+      const CLI::Option* const option = looks_like_option(word) ? find(word) : nullptr;
+      const bool takes_value = option != nullptr && option->get_items_expected_min() > 0;
+      if (takes_value && word[1] == '-' && word.find('=') + 1 == word.size()) {
+        out.push_back(split.emplace_back(before_equals(word)).c_str());
+        out.push_back("");
+        continue;
+      }
+      out.push_back(argv[i]);
+      if (!takes_value) continue;
+      const bool apart = word[1] == '-' ? word.find('=') == std::string::npos : word.size() == 2;
+      if (apart && i + 1 < argc) out.push_back(argv[++i]);
+    }
+    out.insert(out.end(), argv + i, argv + argc);
+    return out;
   }
 
   // Returns why the first given option that refuse() has named is refused, or nothing if none was
@@ -384,7 +410,10 @@ void CommandLine::refuse(const std::string& names, const std::string& why) {
 
 void CommandLine::group(const std::string& heading) { impl_->group = heading; }
 void CommandLine::footer(const std::string& text) { impl_->app.footer(text); }
-void CommandLine::leave_the_rest() { impl_->app.prefix_command(); }
+void CommandLine::leave_the_rest() {
+  impl_->app.prefix_command();
+  impl_->leaves_the_rest = true;
+}
 
 void CommandLine::compare(comm::Settings& settings, std::span<const char* const> may_differ) {
   impl_->compared = &settings;
@@ -401,7 +430,8 @@ bool CommandLine::parse(int argc, const char* const* argv, Speaker speaker) {
     throw UsageError(why);
   };
   try {
-    impl_->app.parse(argc, argv);
+    const std::vector<const char*> words = impl_->with_empty_values(argc, argv);
+    impl_->app.parse(static_cast<int>(words.size()), words.data());
   } catch (const CLI::CallForHelp&) {
     if (speaks) std::fputs(impl_->app.help().c_str(), stdout);
     return false;
