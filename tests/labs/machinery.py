@@ -105,10 +105,10 @@ class Student(unittest.TestCase):
     def test_bad_words(self):
         for words, said in (("check", "name a lab"), ("check N=77", "there is no lab 77"),
                             ("grade N=06 TEST=none SUBMISSION=/", "ring.hpp does not exist"),
-                            ("check N=06 SEED=1.5", "'1.5' is not a whole number of at least 0"),
-                            ("check N=06 SEED=-1", "'-1' is not a whole number of at least 0"),
-                            ("soak N=06 ROUNDS=0", "'0' is not a whole number of at least 1"),
-                            ("soak N=06 ROUNDS=9" + 40 * "9", "is not a whole number of at least 1")):
+                            ("check N=06 SEED=1.5", "SEED=1.5 is not a whole number"),
+                            ("check N=06 SEED=-1", "SEED=-1: the least is 0"),
+                            ("soak N=06 ROUNDS=0", "ROUNDS=0: the least is 1"),
+                            ("soak N=06 ROUNDS=9" + 40 * "9", "is not a whole number: for instance ROUNDS=200")):
             code, text = make(*words.split())
             self.assertNotEqual(code, 0)
             self.assertIn(said, text)
