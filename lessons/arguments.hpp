@@ -39,11 +39,12 @@ class Arguments {
       refuse(at, fmt::format("is not a number from {} to {}", least, most));
     return *number;
   }
-  // True if the argument is this word, false if there are fewer arguments.
-  [[nodiscard]] bool word(int at, const std::string& word) const {
+  // True if the argument is `second`, false if it is `first` or if there are fewer arguments.
+  [[nodiscard]] bool second(int at, const std::string& first, const std::string& second) const {
     if (at >= argc_) return false;
-    if (argv_[at] != word) refuse(at, "is not '" + word + "'");
-    return true;
+    if (argv_[at] != first && argv_[at] != second)
+      refuse(at, "is neither '" + first + "' nor '" + second + "'");
+    return argv_[at] == second;
   }
 
  private:

@@ -11,12 +11,12 @@
 using namespace ringsmith;
 
 int main(int argc, char** argv) {
-  const lessons::Arguments given(argc, argv, "deal SAMPLES RANKS [EPOCH [START [cut]]]", 5);
+  const lessons::Arguments given(argc, argv, "deal SAMPLES RANKS [EPOCH [START [pad|cut]]]", 5);
   const long samples = given.whole(1, 10, 0, 100'000), ranks = given.whole(2, 3, 1, 1000);
   const long epoch = given.whole(3, 0, 0, 1'000'000);
   DistributedSamplerOptions options;
   options.replicas = static_cast<int>(ranks);
-  options.drop_last = given.word(5, "cut");
+  options.drop_last = given.second(5, "pad", "cut");
   const long share = options.drop_last ? samples / ranks : (samples + ranks - 1) / ranks;
   const long start = given.whole(4, 0, 0, share);
 

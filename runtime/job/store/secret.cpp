@@ -81,7 +81,9 @@ std::optional<Secret> Secret::from_environment() {
 
 void Secret::create_file(const std::string& path) {
   const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  require(file.valid(), "cannot make the secret's file '" + path + "': " + std::strerror(errno));
+  require(file.valid(),
+          "cannot make the secret's file '" + path + "': " + std::strerror(errno) +
+              (errno == EEXIST ? "; use this secret, or give the new one another name" : ""));
   const std::string text = random().bytes() + "\n";
   const ssize_t n = write(file.get(), text.data(), text.size());
   if (n == static_cast<ssize_t>(text.size()) && fsync(file.get()) == 0) return;
