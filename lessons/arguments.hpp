@@ -17,7 +17,7 @@ namespace ringsmith::lessons {
 
 class Arguments {
  public:
-  // usage: the program's name, and its arguments in order, as in "waits [BUCKETS]". More than
+  // usage: the source's name, and its arguments in order, as in "waits [BUCKETS]". More than
   // `most` arguments are refused.
   Arguments(int argc, char** argv, std::string usage, int most)
       : argc_(argc), argv_(argv), usage_(std::move(usage)) {
@@ -49,9 +49,9 @@ class Arguments {
 
  private:
   [[noreturn]] void refuse(int at, const std::string& why) const {
-    const std::string name = usage_.substr(0, usage_.find(' '));
-    fmt::print(stderr, "{}: error: argument {}, '{}', {}; usage: {}\n", name, at,
-               printable(argv_[at]), why, usage_);
+    const std::string path = argv_[0], name = path.substr(path.rfind('/') + 1);
+    fmt::print(stderr, "{}: error: argument {}, '{}', {}; usage: {}{}\n", name, at,
+               printable(argv_[at]), why, name, usage_.substr(usage_.find(' ')));
     std::exit(static_cast<int>(ExitCode::usage));
   }
 

@@ -46,7 +46,7 @@ def _task(message):
 
 @contextlib.contextmanager
 def _progress():
-    """Shows the progress of a judgement. Ctrl-C ends it at once, instead of after the tests that run: in a sandbox, all
+    """Shows the progress of a judgement. Ctrl-C ends it immediately, instead of after the tests that run: in a sandbox, all
     programs end with the judge, and the next judge removes its folders."""
     def interrupt(*_):
         if not sandbox.here.cache_info().currsize or sandbox.here().kind == "none":

@@ -11,7 +11,6 @@ from labs.course.reading import printable
 from labs.course.verdicts import AuthorError
 
 
-
 def positive(name, otherwise, kind=int):
     """Returns the positive number in an environment variable. Ends the program with one line if it is none."""
     text = os.environ.get(name) or str(otherwise)

@@ -98,7 +98,7 @@ void set_loss_scale(const std::vector<Tensor>& leaves, double scale);
 [[nodiscard]] double loss_scale(const Tensor& leaf);
 
 // The outermost backward() on this thread calls the callback after its whole graph is done, and
-// throws what the callback throws. Throws UsageError outside of backward().
+// rethrows the callback's exception. Throws UsageError outside of backward().
 void queue_backward_callback(std::function<void()> callback);
 
 // The leaves (with requires_grad) that backward from these roots would reach, in any order.

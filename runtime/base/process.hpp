@@ -22,6 +22,7 @@ namespace ringsmith {
 //   SIGCHLD ignored     reset to default: otherwise the exit status of children would be lost
 //   signals blocked     unblocked: a signal that ends the program would stay pending forever
 //   ulimit -f           SIGXFSZ is caught: a write beyond the limit fails with EFBIG instead
+//
 // Other ignored signals stay ignored, as nohup and a shell's & without job control expect.
 void repair_inheritance() noexcept;
 // Opens /dev/null on each of the descriptors 0 to 2 that is closed: otherwise the next file or

@@ -6,8 +6,9 @@ links, with the built programs in PATH, without a terminal, and with a separate 
 of the machine's owner are used. `cd` and `export` affect the following commands. The commands of a page that is not a
 lesson run in the repository itself, because they build and install.
 
-Claims about a block's numbers, `<!-- holds: row("x")[0] > 1 -->`, are located below it. If a claim about measured numbers
-does not hold, the block runs again, twice at most: another program may have slowed down one row of one run.
+Claims about a block's numbers are located below it: `<!-- holds: row("x")[0] > 1 -->` or, about times,
+`<!-- timed: row("x")[0] > 1 -->`. If only timed claims do not hold, the block runs again, twice at most: another program
+may have slowed down one row of one run.
 """
 import contextlib
 import os
@@ -23,7 +24,7 @@ import compare
 from lesson import ROOT, Fault
 
 TIMEOUT = 180  # seconds per command, on a busy machine; a lesson's commands should take 3 in total
-RUNS = 3  # of a measured block whose claims do not hold: other programs may have slowed down one part of one run
+RUNS = 3  # at most, of a block whose timed claims do not hold
 
 
 @contextlib.contextmanager
@@ -113,15 +114,18 @@ def claim_holds(expression, lines):
 
 
 def broken_claims(lesson, claims, lines):
-    """Returns a fault for each claim that does not hold in the output."""
-    faults = []
-    for at, claim in claims:
+    """Returns a fault for each claim that does not hold in the output, and whether all of these claims are timed."""
+    faults, only_timed = [], True
+    for at, claim, timed in claims:
         try:
-            if not claim_holds(claim, lines):
-                faults.append(f"{lesson.where(at)}: the claim `{claim}` does not hold:\n" + "\n".join(lines[-15:]))
+            if claim_holds(claim, lines):
+                continue
+            faults.append(f"{lesson.where(at)}: the claim `{claim}` does not hold:\n" + "\n".join(lines[-15:]))
+            only_timed &= timed
         except (Fault, SyntaxError, NameError, TypeError, IndexError) as error:
             faults.append(f"{lesson.where(at)}: the claim `{claim}` cannot be checked: {error}")
-    return faults
+            only_timed = False
+    return faults, only_timed
 
 
 def run_again(commands, code_wanted, folder, env, before):
@@ -207,13 +211,14 @@ def check(lesson, build, update=False):
                 body += ["$ " + line if not i else line for i, line in enumerate(command.split("\n"))]
                 body += compare.renewed(expected, actual, fence.marks) if differs else expected
             claims = list(lesson.claims(fence)) if body is not None else []
-            broken = broken_claims(lesson, claims, everything)
-            runs = RUNS if {"measured", "numbers"} & set(fence.marks) else 1
-            while broken and (runs := runs - 1):
+            broken, only_timed = broken_claims(lesson, claims, everything)
+            runs = 1
+            while broken and only_timed and runs < RUNS:
                 again = run_again(commands, code_wanted, folder, env, before_block)
                 if again is None:  # a command that works once only, such as mkdir
                     break
-                broken = broken_claims(lesson, claims, again)
+                broken, only_timed = broken_claims(lesson, claims, again)
+                runs += 1
             faults += broken
             if update and body is not None and body != fence.body:
                 changed.append((fence, body))

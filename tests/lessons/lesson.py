@@ -2,7 +2,7 @@
 
 Markdown is read line by line. The lines between ``` lines are a Fence; an HTML comment directly
 above a fence is its directive (`<!-- quote: ... -->`), one directly below it a claim
-(`<!-- holds: ... -->`).
+(`<!-- holds: ... -->`, or `timed`).
 """
 import dataclasses
 import pathlib
@@ -73,12 +73,13 @@ class Lesson:
         return match.group(1) if match else None
 
     def claims(self, fence):
-        """Yields (line index, expression) of each `<!-- holds: ... -->` directly below a fence."""
+        """Yields (line index, expression, whether it is about times) of each `<!-- holds: ... -->` and `<!-- timed: ... -->`
+        directly below a fence."""
         for n in range(fence.end + 1, len(self.lines)):
-            match = re.fullmatch(r"<!-- holds: (.*) -->", self.lines[n].strip())
+            match = re.fullmatch(r"<!-- (holds|timed): (.*) -->", self.lines[n].strip())
             if not match:
                 return
-            yield n, match.group(1)
+            yield n, match.group(2), match.group(1) == "timed"
 
     def prose(self):
         """Yields (line index, text) without blocks, comments and inline code; link targets are kept."""

@@ -149,23 +149,23 @@ def check_update(folder):
 
 MEASURED = """*Measured on a machine, 2026-01-02.*
 
-```console MARKS
+```console measured
 $ echo run >> ~/NAME; echo runs $(wc -l < ~/NAME).0
 runs 1.0
 ```
-<!-- holds: row("runs")[0] > LEAST -->
+<!-- KIND: row("runs")[0] > LEAST -->
 """
 
 
 def check_claims(folder):
-    """A measured block runs again, twice at most, until its claims hold; other blocks run once."""
+    """A block whose timed claims do not hold runs again, twice at most; other claims must hold in the first run."""
     bad = []
-    for marks, least, holds in [("measured", 0, True), ("measured", 2, True), ("measured", 3, False), ("unordered", 1, False)]:
-        text = MEASURED.replace("MARKS", marks).replace("NAME", f"{marks}.{least}").replace("LEAST", str(least))
+    for kind, least, holds in [("timed", 0, True), ("timed", 2, True), ("timed", 3, False), ("holds", 0, True), ("holds", 1, False)]:
+        text = MEASURED.replace("KIND", kind).replace("NAME", f"{kind}.{least}").replace("LEAST", str(least))
         plant(folder, GOOD + "\n" + text)
         found = [fault for fault in faults_of(folder) if "does not hold" in fault]
         if bool(found) == holds:
-            bad.append(f"a claim of a '{marks}' block that holds after run {least}: found {found}")
+            bad.append(f"a claim '{kind}' that holds after run {least}: found {found}")
     return bad
 
 
