@@ -546,6 +546,7 @@ async function main() {
       await checkTheTest(browser, files);
       await checkPages(browser, files);
     }
+    faults.forEach(text => console.log(`book: FAULT ${text}`));  // again, because a log of CI is read from its end
     console.log(`book: ${files.length} pages, ${count} links, first page ${Math.round(bytes / 1024)} KiB, ${faults.length} faults`);
   } finally {
     await browser.close();
