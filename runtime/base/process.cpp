@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -33,6 +34,19 @@ void open_standard_streams() noexcept {
 
 namespace {
 __attribute__((constructor(101))) void open_streams_first() { open_standard_streams(); }
+
+void enlarge_thread_stacks() noexcept {
+#ifdef __GLIBC__  // other C libraries do not derive the size from ulimit -s
+  constexpr std::size_t kLeast = std::size_t{2} << 20;
+  pthread_attr_t attributes;
+  std::size_t size = 0;
+  if (pthread_getattr_default_np(&attributes) != 0) return;
+  if (pthread_attr_getstacksize(&attributes, &size) == 0 && size < kLeast &&
+      pthread_attr_setstacksize(&attributes, kLeast) == 0)
+    pthread_setattr_default_np(&attributes);
+  pthread_attr_destroy(&attributes);
+#endif
+}
 }  // namespace
 
 void repair_inheritance() noexcept {
@@ -46,6 +60,7 @@ void repair_inheritance() noexcept {
   sigset_t none;
   sigemptyset(&none);
   pthread_sigmask(SIG_SETMASK, &none, nullptr);
+  enlarge_thread_stacks();
 }
 
 bool is_ignored(int signal) noexcept {

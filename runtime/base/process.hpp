@@ -22,6 +22,8 @@ namespace ringsmith {
 //   SIGCHLD ignored     reset to default: otherwise the exit status of children would be lost
 //   signals blocked     unblocked: a signal that ends the program would stay pending forever
 //   ulimit -f           SIGXFSZ is caught: a write beyond the limit fails with EFBIG instead
+//   ulimit -s           threads started later have a stack of 2 MiB or more: glibc gives them the
+//                       limit's size, and a smaller one overflows without a message
 //
 // Other ignored signals stay ignored, as nohup and a shell's & without job control expect.
 void repair_inheritance() noexcept;

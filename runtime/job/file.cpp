@@ -75,13 +75,14 @@ FileBootstrap::FileBootstrap(std::string folder, int rank, int world,
         is_ours(entry.path().filename()),
         where + " holds other files ('" + entry.path().filename().string() + "'): name a new one");
   require(!error, "cannot read " + where + ": " + error.message());
+  const std::string left_behind = "; if " + where + " was left behind by an earlier job, remove it";
+  if (fs::exists(path("verdict"), error)) look_at_members(left_behind);
   const std::string name = "rank-" + std::to_string(rank_);
   const std::string mine = std::to_string(world_) + " " + process_place();
   if (!create(name, mine)) {
     const std::string theirs = read_whole(path(name)).value_or("? a process that has ended");
     fail(kMismatch, "rank " + std::to_string(rank_) + " was given twice: to " + place_in(theirs) +
-                        " and to " + process_place() + "; if " + where +
-                        " was left behind by an earlier job, remove it");
+                        " and to " + process_place() + left_behind);
   }
   look_at_members();
 }
@@ -124,14 +125,15 @@ bool FileBootstrap::create(const std::string& name, const std::string& text) con
   return linked;
 }
 
-// Throws if there is a verdict, or if a rank that has arrived has another world size.
-void FileBootstrap::look_at_members() const {
+// Throws if there is a verdict, or if a rank that has arrived has another world size. The remedy
+// follows the verdict's text, unless it is part of it.
+void FileBootstrap::look_at_members(const std::string& remedy) const {
   if (const auto text = read_whole(path("verdict")); text) {
     if (text->size() < 2 || (text->front() != kMismatch && text->front() != kLate))
       throw CommError(
           "'" + path("verdict") + "' was not written by a rank: remove the meeting folder",
           {.rank = rank_, .op = {}});
-    fail(text->front(), text->substr(1));
+    fail(text->front(), text->substr(1) + (text->ends_with(remedy) ? "" : remedy));
   }
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder_, error)) {

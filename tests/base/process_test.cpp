@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <pthread.h>
 #include <string>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -34,8 +35,16 @@ TEST_CASE("what a program may inherit and cannot work with is repaired", "[proce
     sigset_t set;
     sigfillset(&set);
     sigprocmask(SIG_SETMASK, &set, nullptr);
+    pthread_attr_t threads;  // their default with ulimit -s 64
+    pthread_attr_init(&threads);
+    pthread_attr_setstacksize(&threads, 64 << 10);
+    pthread_setattr_default_np(&threads);
     open_standard_streams();
     repair_inheritance();
+    std::size_t stack = 0;
+    pthread_getattr_default_np(&threads);
+    pthread_attr_getstacksize(&threads, &stack);
+    if (stack < std::size_t{1} << 20) _exit(6);
     struct stat null {
     }, found{};
     if (stat("/dev/null", &null) != 0) _exit(1);

@@ -61,3 +61,27 @@ TEST_CASE("what no rank has written into a meeting folder is an error with a rem
   CHECK_THROWS_AS(folder.join(), MismatchError);
   CHECK_THROWS_AS(folder.join(1), MismatchError);
 }
+
+TEST_CASE("an earlier job's verdict names its folder as the remedy, once", "[bootstrap]") {
+  const Folder folder;
+  const FileBootstrap first = folder.join();
+  std::string said;
+  try {
+    static_cast<void>(folder.join());
+  } catch (const MismatchError& error) {
+    said = error.what();
+  }
+  const std::string remedy =
+      "the meeting folder '" + folder.path + "' was left behind by an earlier job, remove it";
+  const auto at = said.find(remedy);
+  REQUIRE(at != std::string::npos);
+  CHECK(said.find(remedy, at + 1) == std::string::npos);
+  CHECK_THROWS_WITH(folder.join(1), ContainsSubstring("rank 0 was given twice") &&
+                                        ContainsSubstring(remedy));  // a number not used before
+
+  const Folder late;
+  std::ofstream(late.path + "/verdict") << "Trank 0 has waited 2000 ms for the others: rank 1";
+  CHECK_THROWS_AS(late.join(), TimeoutError);
+  CHECK_THROWS_WITH(late.join(), ContainsSubstring("2000 ms") &&
+                                     ContainsSubstring("left behind by an earlier job, remove it"));
+}
