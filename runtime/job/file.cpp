@@ -76,7 +76,7 @@ FileBootstrap::FileBootstrap(std::string folder, int rank, int world,
         where + " holds other files ('" + entry.path().filename().string() + "'): name a new one");
   require(!error, "cannot read " + where + ": " + error.message());
   const std::string left_behind = "; if " + where + " was left behind by an earlier job, remove it";
-  if (fs::exists(path("verdict"), error)) look_at_members(left_behind);
+  const bool judged = fs::exists(path("verdict"), error);
   const std::string name = "rank-" + std::to_string(rank_);
   const std::string mine = std::to_string(world_) + " " + process_place();
   if (!create(name, mine)) {
@@ -84,7 +84,7 @@ FileBootstrap::FileBootstrap(std::string folder, int rank, int world,
     fail(kMismatch, "rank " + std::to_string(rank_) + " was given twice: to " + place_in(theirs) +
                         " and to " + process_place() + left_behind);
   }
-  look_at_members();
+  look_at_members(judged ? left_behind : "");
 }
 
 FileBootstrap::~FileBootstrap() {
