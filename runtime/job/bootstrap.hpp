@@ -71,6 +71,7 @@ class FileBootstrap : public Bootstrap {
   [[nodiscard]] std::string record_name(int rank, std::uint64_t round) const;
   // Returns false if the file already exists.
   [[nodiscard]] bool create(const std::string& name, const std::string& text) const;
+  // Throws the verdict, if there is one, with the remedy after it.
   void look_at_members(const std::string& remedy = "") const;
   [[noreturn]] void report_missing() const;
   [[noreturn]] void fail(char kind, const std::string& text) const;

@@ -44,7 +44,7 @@ TEST_CASE("what a program may inherit and cannot work with is repaired", "[proce
     std::size_t stack = 0;
     pthread_getattr_default_np(&threads);
     pthread_attr_getstacksize(&threads, &stack);
-    if (stack < std::size_t{1} << 20) _exit(6);
+    if (stack < std::size_t{2} << 20) _exit(6);
     struct stat null {
     }, found{};
     if (stat("/dev/null", &null) != 0) _exit(1);

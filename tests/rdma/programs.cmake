@@ -20,7 +20,7 @@ foreach(PROGRAM tests_multi tests_rdma tests_fault train_gpt all_reduce_perf rin
 endforeach()
 
 # Adds the test WHAT of guest.sh. Exit status 77: not run, with the reason. Tests with a configuration are for
-# `make test-rdma` (ctest -C rdma), because the emulated processor needs a minute or two per additional rank. They run
+# `make test-rdma` (ctest -C rdma), because the emulated processor needs a minute or two per additional rank. All run
 # alone, because the VM keeps all cores busy, and its deadline would count the time that other tests take from it.
 function(ringsmith_rdma_test WHAT DEVICES SECONDS)
   add_test(NAME rdma_${WHAT} ${ARGN}
