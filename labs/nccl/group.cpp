@@ -39,10 +39,12 @@ void run_making(const Making& making) {
 
 void run_together(const std::vector<Making>& makings, std::optional<Refusal>& refused) {
   std::vector<std::optional<Refusal>> of(makings.size());
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (std::size_t i = 0; i < makings.size(); ++i)
-    threads.emplace_back([&, i] { attempt(of[i], [&] { run_making(makings[i]); }); });
-  for (std::thread& thread : threads) thread.join();
+    attempt(of[i], [&] {  // the thread may fail to start
+      threads.emplace_back([&, i] { attempt(of[i], [&] { run_making(makings[i]); }); });
+    });
+  threads.clear();  // joins them
   for (const auto& each : of)
     if (each && !refused) refused = each;
 }

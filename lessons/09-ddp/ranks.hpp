@@ -5,7 +5,6 @@
 #include <exception>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "runtime/comm/process_group.hpp"
@@ -19,21 +18,22 @@ using Group = std::shared_ptr<ringsmith::comm::ProcessGroup>;
 inline void on_ranks(int world, const std::function<std::string(const Group&)>& body,
                      bool prints = true) {
   namespace comm = ringsmith::comm;
-  const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);
   std::vector<std::string> said(static_cast<std::size_t>(world));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < world; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        comm::GroupOptions options;
-        options.algorithm = comm::Algorithm::ring;
-        said[static_cast<std::size_t>(rank)] = body(comm::init_process_group(
-            std::make_shared<comm::ThreadBootstrap>(rendezvous, rank), options));
-      } catch (const std::exception& error) {
-        said[static_cast<std::size_t>(rank)] = std::string("error: ") + error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
+  const auto run = [&](int rank, std::shared_ptr<comm::Bootstrap> bootstrap) {
+    comm::GroupOptions options;
+    options.algorithm = comm::Algorithm::ring;
+    said[static_cast<std::size_t>(rank)] =
+        body(comm::init_process_group(std::move(bootstrap), options));
+  };
+  const auto errors = comm::run_as_threads(std::make_shared<comm::ThreadRendezvous>(world), run);
+  for (std::size_t rank = 0; rank < errors.size(); ++rank) {
+    if (!errors[rank]) continue;
+    try {
+      std::rethrow_exception(errors[rank]);
+    } catch (const std::exception& error) {
+      said[rank] = std::string("error: ") + error.what();
+    }
+  }
   for (int rank = 0; prints && rank < world; ++rank)
     std::printf("  rank %d  %s\n", rank, said[static_cast<std::size_t>(rank)].c_str());
 }

@@ -5,10 +5,13 @@
 //     thread 0 --.                                        .--> thread 0
 //     thread 1 ---+--> the last one asks the processes ---+--> thread 1
 //     thread 2 --'     (one exchange for all of them)     '--> thread 2
+//
+// run_as_threads() starts the threads and waits for them.
 #pragma once
 
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -39,8 +42,10 @@ class ThreadRendezvous {
   [[nodiscard]] Bootstrap& processes() const { return *processes_; }
   [[nodiscard]] int ranks_per_process() const { return static_cast<int>(mine_.size()); }
   // Throws UsageError on all threads if another process has a different number of ranks. An error
-  // of the exchange is rethrown on all threads.
+  // of the exchange is rethrown on all threads. Throws PeerLost if a thread has left.
   [[nodiscard]] std::vector<std::string> all_gather(int thread, const std::string& record);
+  // This thread will not come to another exchange: threads that wait for it throw.
+  void leave(int thread);
 
  private:
   [[nodiscard]] std::vector<std::string> exchange() const;
@@ -52,6 +57,7 @@ class ThreadRendezvous {
   std::exception_ptr error_;
   std::size_t arrived_ = 0;
   int generation_ = 0;
+  int left_ = -1;  // the first thread that has left, or -1
 };
 
 class ThreadBootstrap : public Bootstrap {
@@ -76,5 +82,12 @@ class ThreadBootstrap : public Bootstrap {
   std::shared_ptr<ThreadRendezvous> rendezvous_;
   int thread_;
 };
+
+// Runs body(thread, bootstrap) once for each rank of this process, each on its own thread, and
+// waits for all of them. Returns each thread's exception, or null. A thread that cannot be started
+// has the exception of std::thread.
+[[nodiscard]] std::vector<std::exception_ptr> run_as_threads(
+    const std::shared_ptr<ThreadRendezvous>& rendezvous,
+    const std::function<void(int thread, std::shared_ptr<Bootstrap>)>& body);
 
 }  // namespace ringsmith::comm

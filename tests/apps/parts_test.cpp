@@ -51,6 +51,24 @@ TEST_CASE("a NaN on one rank stops all: rank 0 names that rank and the step, oth
     }
 }
 
+TEST_CASE("of the errors of several ranks, the cause is reported", "[losses]") {
+  const auto cause = std::make_exception_ptr(Error("the disk is full"));
+  const auto timeout = std::make_exception_ptr(TimeoutError("waited"));
+  const auto lost = std::make_exception_ptr(PeerLost("gone"));
+  const auto aborted = std::make_exception_ptr(Aborted("ended"));
+  const auto quiet = std::make_exception_ptr(QuietStop(ExitCode::usage));
+  CHECK_NOTHROW(rethrow_cause({}));
+  CHECK_NOTHROW(rethrow_cause({nullptr, nullptr}));
+  for (const auto& other : {lost, aborted, quiet}) {
+    CHECK_THROWS_WITH(rethrow_cause({other, nullptr, cause}), "the disk is full");
+    CHECK_THROWS_WITH(rethrow_cause({timeout, other, cause}), "waited");
+  }
+  CHECK_THROWS_WITH(rethrow_cause({quiet, lost, aborted}), "gone");
+  CHECK_THROWS_WITH(rethrow_cause({quiet, aborted, lost}), "ended");
+  CHECK_THROWS_AS(rethrow_cause({nullptr, quiet}), QuietStop);
+  CHECK_THROWS_AS(rethrow_cause({lost, std::make_exception_ptr(1)}), int);
+}
+
 TEST_CASE("the loss is the mean over the ranks, not this rank's", "[losses]") {
   FakeGroup group(4, 1);
   group.on_all_gather = [](const comm::Buffer& out) {

@@ -2,7 +2,6 @@
 
 #include <exception>
 #include <functional>
-#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -21,25 +20,16 @@ std::vector<Result> run_threads(
     comm::GroupOptions options = {},
     const std::function<void(comm::GroupOptions&, int rank)>& adapt = [](auto&, int) {}) {
   static_assert(!std::is_same_v<Result, bool>, "the bits of a vector<bool> share a word: a race");
-  const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);
   std::vector<Result> results(static_cast<std::size_t>(world));
-  std::vector<std::exception_ptr> errors(results.size());
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < world; ++rank)
-    threads.emplace_back([&, rank] {
-      const auto r = static_cast<std::size_t>(rank);
-      try {
+  const auto errors = comm::run_as_threads(
+      std::make_shared<comm::ThreadRendezvous>(world),
+      [&](int rank, std::shared_ptr<comm::Bootstrap> bootstrap) {
         comm::GroupOptions mine = options;
         if (mine.transport == comm::Transport::automatic) mine.transport = test_transport();
         adapt(mine, rank);
-        const auto group = comm::init_process_group(
-            std::make_shared<comm::ThreadBootstrap>(rendezvous, rank), mine);
-        results[r] = body(*group);
-      } catch (...) {
-        errors[r] = std::current_exception();
-      }
-    });
-  for (auto& thread : threads) thread.join();
+        const auto group = comm::init_process_group(std::move(bootstrap), mine);
+        results[static_cast<std::size_t>(rank)] = body(*group);
+      });
   for (const auto& error : errors)
     if (error) std::rethrow_exception(error);
   return results;

@@ -2,7 +2,6 @@
 // a bucket, the communication threads reduce it, and the optimizer reads it.
 #include <cmath>
 #include <exception>
-#include <thread>
 
 #include "runtime/comm/process_group.hpp"
 #include "runtime/job/threads.hpp"
@@ -45,23 +44,14 @@ TEST_CASE("ranks that are threads train as one rank does", "[ddp]") {
   CHECK(alone.parameters[0].second.to_vector<float>() !=
         mlp_toy(5).parameters[0].second.to_vector<float>());
   const int world = GENERATE(2, 3, 4);
-  const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);
   std::vector<Toy> toys(static_cast<std::size_t>(world));
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(world));
-  std::vector<std::thread> ranks;
-  for (int r = 0; r < world; ++r)
-    ranks.emplace_back([&, r] {
-      const auto i = static_cast<std::size_t>(r);
-      try {
-        // Different values on each rank, so construction must copy rank 0's.
-        toys[i] =
-            train(5 + static_cast<std::uint32_t>(r),
-                  comm::init_process_group(std::make_shared<comm::ThreadBootstrap>(rendezvous, r)));
-      } catch (...) {
-        errors[i] = std::current_exception();
-      }
-    });
-  for (std::thread& rank : ranks) rank.join();
+  const auto train_as = [&](int rank, std::shared_ptr<comm::Bootstrap> bootstrap) {
+    // Different values on each rank, so construction must copy rank 0's.
+    toys[static_cast<std::size_t>(rank)] =
+        train(5 + static_cast<std::uint32_t>(rank), comm::init_process_group(std::move(bootstrap)));
+  };
+  const auto errors =
+      comm::run_as_threads(std::make_shared<comm::ThreadRendezvous>(world), train_as);
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
   for (const Toy& toy : toys)

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "runtime/comm/process_group.hpp"
@@ -19,22 +18,21 @@ namespace ringsmith::reference {
 // is not skipped.
 inline std::vector<std::string> complaints_of(
     int world, const std::function<std::string(std::shared_ptr<comm::ProcessGroup>)>& replay) {
-  const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);
   std::vector<std::string> complaints(static_cast<std::size_t>(world));
-  std::vector<std::thread> ranks;
-  for (int r = 0; r < world; ++r)
-    ranks.emplace_back([&, r] {
-      std::string& complaint = complaints[static_cast<std::size_t>(r)];
-      try {
-        comm::GroupOptions options;
-        if (!test::device().is_cpu()) options.device = Device::cuda(r % device_count());
-        complaint = replay(comm::init_process_group(
-            std::make_shared<comm::ThreadBootstrap>(rendezvous, r), options));
-      } catch (const std::exception& e) {
-        complaint = e.what();
-      }
-    });
-  for (std::thread& rank : ranks) rank.join();
+  const auto errors = comm::run_as_threads(
+      std::make_shared<comm::ThreadRendezvous>(world),
+      [&](int r, std::shared_ptr<comm::Bootstrap> bootstrap) {
+        std::string& complaint = complaints[static_cast<std::size_t>(r)];
+        try {
+          comm::GroupOptions options;
+          if (!test::device().is_cpu()) options.device = Device::cuda(r % device_count());
+          complaint = replay(comm::init_process_group(std::move(bootstrap), options));
+        } catch (const std::exception& e) {
+          complaint = e.what();
+        }
+      });
+  for (const auto& error : errors)
+    if (error) std::rethrow_exception(error);
   return complaints;
 }
 

@@ -13,7 +13,23 @@ namespace ringsmith::apps {
 
 namespace {
 constexpr std::chrono::seconds kLastWords{2};
+
+// How far an error is from its cause: a cause is 0, a rank for which another rank speaks is 2.
+int distance_from_cause(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const QuietStop&) {
+    return 2;
+  } catch (const PeerLost&) {
+    return 1;
+  } catch (const Aborted&) {
+    return 1;
+  } catch (...) {
+    return 0;
+  }
 }
+
+}  // namespace
 
 void together(comm::ProcessGroup& group, const std::function<void()>& body) {
   std::exception_ptr mine;
@@ -34,6 +50,12 @@ void together(comm::ProcessGroup& group, const std::function<void()>& body) {
     if (r == group.rank()) std::rethrow_exception(mine);
     throw QuietStop(static_cast<ExitCode>(c));
   }
+}
+
+void rethrow_cause(const std::vector<std::exception_ptr>& errors) {
+  for (int distance = 0; distance <= 2; ++distance)
+    for (const std::exception_ptr& error : errors)
+      if (error && distance_from_cause(error) == distance) std::rethrow_exception(error);
 }
 
 int run_program(const char* name, const std::function<int()>& body) {

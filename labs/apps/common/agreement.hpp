@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <string>
 #include <utility>
@@ -39,6 +40,10 @@ class QuietStop : public Error {
 // rethrows it, and all other ranks throw QuietStop. A CommError is rethrown immediately, because
 // the ranks can no longer agree through the group.
 void together(comm::ProcessGroup& group, const std::function<void()>& body);
+
+// Rethrows an error of ranks that are threads, if any entry is not null: if possible a cause, and
+// not its consequence on another rank (PeerLost, Aborted, QuietStop).
+void rethrow_cause(const std::vector<std::exception_ptr>& errors);
 
 // Like run_main() in runtime/base/error.hpp, but also handles QuietStop.
 int run_program(const char* name, const std::function<int()>& body);

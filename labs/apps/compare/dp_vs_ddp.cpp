@@ -8,10 +8,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <exception>
 #include <fmt/format.h>
 #include <limits>
-#include <thread>
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
@@ -183,29 +181,22 @@ Values train_rank(MLP& model, const std::shared_ptr<comm::ProcessGroup>& group, 
 Values train_ddp(const std::vector<Device>& devices, const std::vector<Batch>& batches,
                  const Training& o, Usage& usage) {
   const int world = static_cast<int>(devices.size());
-  const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);
   std::vector<std::unique_ptr<MLP>> models;  // made on this thread, because manual_seed()
                                              // changes state that all threads share
   for (int r = 0; r < world; ++r) models.push_back(make_model(o));
   std::vector<Values> parameters(devices.size());
   std::vector<Usage> of_rank(devices.size());
-  std::vector<std::exception_ptr> errors(devices.size());
-  std::vector<std::thread> ranks;
-  for (std::size_t r = 0; r < devices.size(); ++r)
-    ranks.emplace_back([&, r] {
-      try {
+  const auto errors = comm::run_as_threads(
+      std::make_shared<comm::ThreadRendezvous>(world),
+      [&](int rank, std::shared_ptr<comm::Bootstrap> bootstrap) {
+        const auto r = static_cast<std::size_t>(rank);
         const DeviceGuard on(devices[r]);
         const auto group = comm::init_process_group(
-            std::make_shared<comm::ThreadBootstrap>(rendezvous, static_cast<int>(r)),
+            std::move(bootstrap),
             {.timeout = o.timeout, .algorithm = comm::Algorithm::ring, .device = devices[r]});
         parameters[r] = train_rank(*models[r], group, devices[r], batches, o, of_rank[r]);
-      } catch (...) {
-        errors[r] = std::current_exception();
-      }
-    });
-  for (std::thread& rank : ranks) rank.join();
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
+      });
+  rethrow_cause(errors);
   usage = of_rank[0];
   for (std::size_t r = 1; r < devices.size(); ++r) {
     usage.sent = usage.received = std::max(usage.sent, of_rank[r].sent);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <fmt/format.h>
 
+#include "labs/apps/common/agreement.hpp"
 #include "runtime/autograd/tensor_grad.hpp"
 #include "runtime/device/stream.hpp"
 
@@ -56,7 +57,7 @@ ParameterServer::ParameterServer(comm::ProcessGroup& group, Module& model,
 }
 
 ParameterServer::~ParameterServer() {
-  for (std::thread& t : threads_) t.join();
+  threads_.clear();  // joins them
   for (const Tensor& p : leaves_) set_grad_target(p, {});
 }
 
@@ -125,10 +126,8 @@ bool ParameterServer::push_and_pull() {
 }
 
 void ParameterServer::finish() {
-  for (std::thread& t : threads_) t.join();
-  threads_.clear();
-  for (const std::exception_ptr& error : errors_)
-    if (error) std::rethrow_exception(error);
+  threads_.clear();  // joins them
+  rethrow_cause(errors_);
   group_.barrier();
 }
 

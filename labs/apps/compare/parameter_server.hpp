@@ -81,8 +81,8 @@ class ParameterServer {
   std::unique_ptr<Optimizer> optimizer_;
   std::int64_t budget_, updates_ = 0, bytes_ = 0;
   double busy_seconds_ = 0;
-  std::vector<std::thread> threads_;
   std::vector<std::exception_ptr> errors_;
+  std::vector<std::jthread> threads_;  // last: joined before the other members are destroyed
 };
 
 }  // namespace ringsmith::apps

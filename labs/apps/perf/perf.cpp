@@ -1,10 +1,8 @@
 #include "labs/apps/perf/perf.hpp"
 
 #include <algorithm>
-#include <exception>
 #include <mutex>
 #include <sched.h>
-#include <thread>
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/files.hpp"
@@ -169,19 +167,6 @@ std::shared_ptr<comm::ProcessGroup> join_job(std::shared_ptr<comm::Bootstrap> bo
   }
 }
 
-void rethrow_one(const std::vector<std::exception_ptr>& errors) {
-  std::exception_ptr quiet;
-  for (const std::exception_ptr& error : errors) {
-    if (!error) continue;
-    try {
-      std::rethrow_exception(error);
-    } catch (const QuietStop&) {
-      quiet = error;
-    }
-  }
-  if (quiet) std::rethrow_exception(quiet);
-}
-
 // Runs body on each rank of this process, with the rank's device as the current device. If there
 // are several ranks, each is a thread. Returns the largest exit code, or rethrows one of the ranks'
 // errors.
@@ -192,25 +177,15 @@ int run_ranks(const PerfOptions& o, const std::function<int(ProcessGroup&)>& bod
     return body(*join_job(comm::make_bootstrap(options.bootstrap, options.timeout), options));
   }
   const comm::GroupOptions first = options_of_rank(o, 0);
-  const auto meeting = std::make_shared<comm::ThreadRendezvous>(
-      comm::make_bootstrap(first.bootstrap, first.timeout), o.ranks_per_process);
   std::vector<int> codes(static_cast<std::size_t>(o.ranks_per_process));
-  std::vector<std::exception_ptr> errors(codes.size());
-  std::vector<std::thread> threads;
-  for (std::size_t t = 0; t < codes.size(); ++t)
-    threads.emplace_back([&, t] {
-      try {
-        const int thread = static_cast<int>(t);
+  rethrow_cause(comm::run_as_threads(
+      std::make_shared<comm::ThreadRendezvous>(comm::make_bootstrap(first.bootstrap, first.timeout),
+                                               o.ranks_per_process),
+      [&](int thread, std::shared_ptr<comm::Bootstrap> bootstrap) {
         const comm::GroupOptions options = options_of_rank(o, thread);
         const DeviceGuard guard(options.device);
-        codes[t] =
-            body(*join_job(std::make_shared<comm::ThreadBootstrap>(meeting, thread), options));
-      } catch (...) {
-        errors[t] = std::current_exception();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  rethrow_one(errors);
+        codes[static_cast<std::size_t>(thread)] = body(*join_job(std::move(bootstrap), options));
+      }));
   return *std::max_element(codes.begin(), codes.end());
 }
 
