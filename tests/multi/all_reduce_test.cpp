@@ -23,8 +23,13 @@ struct Shape {
 template <class T>
 std::size_t try_all_reduce(ReduceOp op, const Shape& shape, unsigned seed) {
   ProcessGroup& g = group();
-  const auto mine = [&](std::size_t i) { return contribution<T>(op, g.size(), g.rank(), i, seed); };
-  const auto answer = [&](std::size_t i) { return expected<T>(op, g.size(), i, seed); };
+  const auto inputs = repeated<T>(shape.count, g.size(), [&](std::size_t i) {
+    return contribution<T>(op, g.size(), g.rank(), i, seed);
+  });
+  const auto answers = repeated<T>(
+      shape.count, g.size(), [&](std::size_t i) { return expected<T>(op, g.size(), i, seed); });
+  const auto mine = [&](std::size_t i) { return inputs[i]; };
+  const auto answer = [&](std::size_t i) { return answers[i]; };
   Guarded<T> input(g, shape.own, shape.count, shape.offset);
   input.fill(mine);
   if (shape.in_place) {

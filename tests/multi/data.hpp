@@ -73,6 +73,16 @@ T expected(comm::ReduceOp op, int world, std::size_t i, unsigned seed) {
   return narrow(result);
 }
 
+// Returns value(0) to value(count - 1) for the functions above, whose values repeat after 1,021
+// elements per rank. Copies the repetitions, because the emulated processor of tests/rdma is slow.
+template <class T, class F>
+std::vector<T> repeated(std::size_t count, int world, F&& value) {
+  const std::size_t period = 1021 * static_cast<std::size_t>(world);
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = i < period ? value(i) : values[i - period];
+  return values;
+}
+
 // n elements between guard bytes, on the group's device. own: in the group's communication memory,
 // otherwise in ordinary memory. The byte offset need not be aligned. On a GPU, fill() and wrong()
 // go through a copy in host memory.
