@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <thread>
 
 #include "kernels/mode.hpp"
 #include "lessons/09-ddp/ranks.hpp"

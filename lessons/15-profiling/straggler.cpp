@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <thread>
 #include <vector>
 
 #include "labs/apps/train/trace_file.hpp"

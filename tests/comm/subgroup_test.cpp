@@ -1,6 +1,7 @@
 // Tests groups of some ranks. The ranks are threads, so that ThreadSanitizer and a debugger see all
 // of them. tests/multi tests the collectives.
 #include <atomic>
+#include <thread>
 
 #include "runtime/base/error.hpp"
 #include "runtime/job/threads.hpp"
