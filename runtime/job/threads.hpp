@@ -44,7 +44,7 @@ class ThreadRendezvous {
   // Throws UsageError on all threads if another process has a different number of ranks. An error
   // of the exchange is rethrown on all threads. Throws PeerLost if a thread has left.
   [[nodiscard]] std::vector<std::string> all_gather(int thread, const std::string& record);
-  // This thread will not come to another exchange: threads that wait for it throw.
+  // Declares that this thread joins no further exchange. Threads that wait for it throw PeerLost.
   void leave(int thread);
 
  private:

@@ -51,7 +51,7 @@ TEST_CASE("a NaN on one rank stops all: rank 0 names that rank and the step, oth
     }
 }
 
-TEST_CASE("of the errors of several ranks, the cause is reported", "[losses]") {
+TEST_CASE("of the errors of several ranks, the cause is reported") {
   const auto cause = std::make_exception_ptr(Error("the disk is full"));
   const auto timeout = std::make_exception_ptr(TimeoutError("waited"));
   const auto lost = std::make_exception_ptr(PeerLost("gone"));

@@ -1,9 +1,13 @@
-// Ranks as threads: each runs, and none waits for a thread that has ended.
+// Tests ranks as threads: each runs, and none waits for a thread that has ended or did not start.
 #include "runtime/job/threads.hpp"
 
 #include <exception>
 #include <memory>
 #include <string>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <system_error>
+#include <unistd.h>
 #include <vector>
 
 #include "runtime/base/error.hpp"
@@ -47,13 +51,13 @@ TEST_CASE("no thread waits for a thread that has ended, with or without an excep
   const int kind = GENERATE(0, 1, 2);  // ends normally, throws an Error, throws an int
   const bool met = GENERATE(false, true);
   INFO("thread " << gone << " ends, kind " << kind << ", after a first exchange: " << met);
-  const Errors errors = run_as_threads(std::make_shared<ThreadRendezvous>(3),
-                                       [&](int thread, std::shared_ptr<Bootstrap> bootstrap) {
-                                         if (met) (void)bootstrap->all_gather("");
-                                         if (thread != gone) (void)bootstrap->all_gather("");
-                                         if (kind == 1) throw Error("the disk is full");
-                                         if (kind == 2) throw 1;
-                                       });
+  const auto body = [&](int thread, std::shared_ptr<Bootstrap> bootstrap) {
+    if (met) (void)bootstrap->all_gather("");
+    if (thread != gone) (void)bootstrap->all_gather("");
+    if (kind == 1) throw Error("the disk is full");
+    if (kind == 2) throw 1;
+  };
+  const Errors errors = run_as_threads(std::make_shared<ThreadRendezvous>(3), body);
   const std::string lost = "a thread of this process ended before it joined the group";
   const std::string peer = ", peer " + std::to_string(gone) + "]";
   for (int t = 0; t < 3; ++t) {
@@ -63,4 +67,25 @@ TEST_CASE("no thread waits for a thread that has ended, with or without an excep
                                              : "not an exception";
     CHECK(text_of(errors[static_cast<std::size_t>(t)]) == expected);
   }
+}
+
+TEST_CASE("threads that cannot be started are errors, and the other threads end") {
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit two{2, 2};  // processes and threads of this user
+    if (geteuid() == 0 && setuid(65534) != 0) _exit(2);
+    if (setrlimit(RLIMIT_NPROC, &two) != 0) _exit(3);
+    const auto body = [](int, std::shared_ptr<Bootstrap> bootstrap) {
+      (void)bootstrap->all_gather("");
+    };
+    const Errors errors = run_as_threads(std::make_shared<ThreadRendezvous>(3), body);
+    const std::string refused =
+        std::make_error_code(std::errc::resource_unavailable_try_again).message();
+    for (const auto& error : errors)
+      if (!error) _exit(4);
+    _exit(text_of(errors[2]) == refused ? 0 : 5);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }

@@ -14,7 +14,7 @@ namespace ringsmith::apps {
 namespace {
 constexpr std::chrono::seconds kLastWords{2};
 
-// How far an error is from its cause: a cause is 0, a rank for which another rank speaks is 2.
+// Returns 0 for a cause, 1 for its consequence on another rank, and 2 if another rank reports it.
 int distance_from_cause(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);

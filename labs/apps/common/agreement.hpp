@@ -41,8 +41,8 @@ class QuietStop : public Error {
 // the ranks can no longer agree through the group.
 void together(comm::ProcessGroup& group, const std::function<void()>& body);
 
-// Rethrows an error of ranks that are threads, if any entry is not null: if possible a cause, and
-// not its consequence on another rank (PeerLost, Aborted, QuietStop).
+// Ranks as threads: rethrows one of their errors, and returns if all entries are null. Prefers a
+// cause to its consequences on the other ranks (PeerLost, Aborted, QuietStop).
 void rethrow_cause(const std::vector<std::exception_ptr>& errors);
 
 // Like run_main() in runtime/base/error.hpp, but also handles QuietStop.
